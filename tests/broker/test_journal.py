@@ -256,7 +256,7 @@ def test_who_leaves_while_the_disk_is_full_leaves_nothing_behind(tmp_path: Path)
                 await car.subscribe("n > 1")
                 kept = b1.node.journal_store
                 assert kept is not None
-                assert [one.owner for one in kept.rebuild_engine(b1.node).state.filters.subscriptions] == ["car-2"]
+                assert [one.owner for one in kept.rebuild_engine().state.filters.subscriptions] == ["car-2"]
 
     run(scenario())
 
@@ -368,7 +368,7 @@ def test_a_lone_broker_that_starts_again_waits_for_nobody(tmp_path: Path, hard: 
             for number in range(3):
                 await camera.publish({"n": number})
             broker.parts.resender.write_redelivery_state()
-            broker.node.journal_store.sync(broker.node.next)  # type: ignore[union-attr]
+            broker.node.journal_store.sync(broker.node.processor.next)  # type: ignore[union-attr]
             await camera.publish({"n": 3})
             if hard:
                 shutil.copytree(tmp_path / "journal", tmp_path / "copy")

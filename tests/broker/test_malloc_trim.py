@@ -85,8 +85,8 @@ def test_one_that_has_ended_gets_nothing_more_and_the_others_of_its_client_do() 
             one.inbox.put(note, 1)
             other.inbox.put(note, 2)
             assert connection.notes == [note, note]
-            assert one.closed
-            assert not other.closed
+            assert one.inbox.closed
+            assert not other.inbox.closed
         finally:
             await broker.stop()
 

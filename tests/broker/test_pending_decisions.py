@@ -10,11 +10,12 @@ import tidings as td
 from tests.broker.cases import Raw, address, configuration, connect, publication, run, running, until
 from tests.broker.test_trust import FOR_STAFF, Secrets, at_rest, numbers, proofs, ruled
 from tidings.broker.broker import Broker
-from tidings.hub.outcome import OperationOutcome
 from tidings.journal import PASSED, Operation, Span
 from tidings.model.errors import JournalFullError
 from tidings.protocol import answers, requests
 from tidings.protocol.handshake import Challenge, Proof
+from tidings.runtime.outcome import OperationOutcome, keep_only
+from tidings.runtime.subscription_registry import RegisteredSubscription
 
 DURABLE = requests.SubscribeRequest(1, "one.durable.all", "a > 0", durable="all")
 BOTH = (
@@ -83,7 +84,7 @@ def test_who_proves_itself_later_gets_what_was_accepted_before_and_nobody_else_d
             await challenged(one)
             if end == "saved and killed":
                 assert broker.node.journal_store is not None
-                broker.node.journal_store.snapshot(broker.node)
+                broker.node.journal_store.upkeep.snapshot()
             if end in ("killed", "saved and killed"):
                 await broker.abort()
             elif end == "stopped":
@@ -346,10 +347,10 @@ def test_what_comes_twice_at_once_is_given_once() -> None:
     held: Any = object()
     note: Any = object()
     news: Any = object()
-    outcome = OperationOutcome()
+    outcome: OperationOutcome[RegisteredSubscription] = OperationOutcome()
     outcome.deliveries = [(held, note), (held, news), (held, note)]
     outcome.durable = (outcome.deliveries[0], outcome.deliveries[2])
     wanted = iter([True, False])
-    outcome.keep_only(lambda *_: next(wanted))
+    keep_only(outcome, lambda *_: next(wanted))
     assert outcome.deliveries == [(held, note), (held, news)]
     assert len(outcome.durable) == 1

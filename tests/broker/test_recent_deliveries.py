@@ -9,7 +9,7 @@ import pytest
 
 from tidings.broker.broker import Broker
 from tidings.broker.config import BrokerConfiguration
-from tidings.broker.recent_deliveries import RecentDeliveries
+from tidings.broker.journal_extension import RecentDeliveries
 from tidings.client import connect
 from tidings.engine.operations import TransferBacklog
 from tidings.engine.state.seen_events import SeenStatus

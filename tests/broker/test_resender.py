@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.sizes import examples
 from tests.spark.mortal import MortalDriver, take_all
-from tidings.broker.links.resender import read_redelivery_row, redelivery_floor_row, redelivery_row
+from tidings.broker.journal_extension import read_redelivery_row, redelivery_floor_row, redelivery_row
 from tidings.engine import journal_codec
 from tidings.engine.overlay.redelivery import RedeliveryState
 from tidings.journal import PASSED, Journal

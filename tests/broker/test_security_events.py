@@ -175,7 +175,7 @@ def test_of_what_was_accepted_only_a_digest_is_kept(world: LiveWorld) -> None:
             for number in (1, 2):
                 ann.send(publish(world.sealed(number), number))
                 await ann.answered()
-                await until(lambda: not receipts.has_unhashed)
+                await until(lambda: not receipts.unhashed)
                 assert len(receipts.state()) == number
 
     run(scenario())

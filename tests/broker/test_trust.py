@@ -201,7 +201,7 @@ def test_a_sender_proves_itself_once_until_that_expires(secrets: Secrets) -> Non
             assert [one.attributes["a"] for one in await mine.take()] == [1, 2, 3]
             assert proofs(brokers["b1"]) == (2, 0)
             later: Any = Later(brokers["b1"].parts.scheduler.clock, 601_000_000)
-            brokers["b1"].parts.scheduler.clock = brokers["b1"].node.clock = later
+            brokers["b1"].parts.scheduler.clock = brokers["b1"].node.processor.clock = later
             await car.publish({"a": 4}, safe="settled")
             await at_rest(brokers)
             assert [one.attributes["a"] for one in await mine.take()] == [4]

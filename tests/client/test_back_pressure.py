@@ -9,6 +9,7 @@ import tidings as td
 from tests.broker.cases import connect, run, running, until
 from tidings.client import ClientSubscription
 from tidings.client import subscription as subscriptions
+from tidings.runtime.durable_inbox import DurableInbox
 
 PAYLOAD = bytes(16 * 1024)
 
@@ -145,6 +146,7 @@ def test_a_callback_that_raises_is_called_with_the_next() -> None:
             await until(lambda: len(seen) == 4)
             assert seen == [0, 1, 2, 3]
             inbox = broker.node.registry.subscriptions[held.id].inbox
+            assert isinstance(inbox, DurableInbox)
             await until(lambda: len(inbox.taken_events()) == 1)  # what was not acknowledged comes again some day
 
     run(scenario())

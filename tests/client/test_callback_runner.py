@@ -8,6 +8,7 @@ import pytest
 
 import tidings as td
 from tests.broker.cases import connect, run, running, until
+from tidings.runtime.durable_inbox import DurableInbox
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO", default="nobody")
 
@@ -52,6 +53,7 @@ def test_a_callback_that_waits_is_called_with_one_after_the_other(durable: str |
             assert done == list(range(10))
             if durable is not None:
                 inbox = broker.node.registry.subscriptions[held.id].inbox
+                assert isinstance(inbox, DurableInbox)
                 await until(lambda: len(inbox.taken_events()) == 1)  # the one that raised
 
     run(scenario())

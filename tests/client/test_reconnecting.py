@@ -15,6 +15,7 @@ from tidings.broker.broker import Broker
 from tidings.client import Client, ClientSubscription, TlsIdentity
 from tidings.model.errors import ClosedError, InvalidValueError, PublishedBeforeError, UnreachableError
 from tidings.protocol.frames import FrameKind
+from tidings.runtime.durable_inbox import DurableInbox
 
 LOOP = td.Schema("Loop", {"li": int, "lo": str})
 
@@ -211,7 +212,9 @@ def test_a_program_that_holds_its_notifications_does_not_see_them_twice(tmp_path
             assert numbers(await held.take()) == [2, 3, 4]
             await held.acknowledge_all()
             await until(lambda: broker.node.registry.subscriptions_of("car-1")[0].waiting == 0)
-            await until(lambda: not broker.node.registry.subscriptions_of("car-1")[0].inbox.taken_events())
+            inbox = broker.node.registry.subscriptions_of("car-1")[0].inbox
+            assert isinstance(inbox, DurableInbox)
+            await until(lambda: not inbox.taken_events())
             await car.close()
 
     run(scenario())

@@ -140,7 +140,7 @@ def test_a_failed_write_ends_the_hub(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.hub.journal_store.ROWS", 10)
+    monkeypatch.setattr("tidings.runtime.journal_upkeep.ROWS", 10)
     disk = FailingDisk()
     hub = Hub(tmp_path, disk=disk)
     client = hub.client("a")
@@ -154,7 +154,7 @@ def test_a_snapshot_that_cannot_be_written_costs_only_time(tmp_path: Path, monke
     monkeypatch.setattr(journal_store.journal, "write_snapshot", refuse)
     for n in range(1, 31):
         client.publish({"n": n})
-    assert journal_store.await_upkeep()
+    assert journal_store.upkeep.wait()
     assert any("upkeep failed: no room for a snapshot" in note for note in hub.notes)
     hub.close()
     assert list((tmp_path / "snapshots").iterdir()) == []

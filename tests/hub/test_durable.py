@@ -412,7 +412,7 @@ def test_lost_rows_are_counted_and_told(tmp_path: Path) -> None:
 
 
 def test_logs_roll_and_old_segments_go_unless_they_are_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.hub.journal_store.ROWS", 30)
+    monkeypatch.setattr("tidings.runtime.journal_upkeep.ROWS", 30)
     options = JournalOptions(roll_records=20, convert=False)
     with opened(tmp_path, options=options) as hub:
         client = hub.client("a")
@@ -421,7 +421,7 @@ def test_logs_roll_and_old_segments_go_unless_they_are_due(tmp_path: Path, monke
             client.publish({"n": n})
         journal_store = hub.processor.journal_store
         assert journal_store is not None
-        assert journal_store.await_upkeep()
+        assert journal_store.upkeep.wait()
         hub.snapshot()
         hub.snapshot()
         journal_store.journal.roll()

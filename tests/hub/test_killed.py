@@ -25,9 +25,9 @@ EXPECTED_NOTES = ("unfinished", "cut off", "had been rolled into")
 WORKER = """
 import json, os, sys, threading
 import tidings as td
-from tidings.hub import journal_store
+from tidings.runtime import journal_upkeep
 from tidings.journal import JournalOptions
-journal_store.CONTROL_ROWS, journal_store.ROWS = 40, 100  # snapshots, and logs that are rolled, all the time
+journal_upkeep.CONTROL_ROWS, journal_upkeep.ROWS = 40, 100  # snapshots, and logs that are rolled, all the time
 folder, round = sys.argv[1], int(sys.argv[2])
 hub = td.Hub(folder, options=JournalOptions(roll_records=150, convert=False))
 out = threading.Lock()
@@ -174,7 +174,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
             if round % 2:
                 crashed = hub.processor.journal_store
                 assert crashed is not None
-                crashed.rows_since_snapshot = 0  # closes without a snapshot: the next one reads the rows
+                crashed.upkeep.rows_since_snapshot = 0  # closes without a snapshot: the next one reads the rows
     assert len(account.published) > 300
     assert account.acknowledged
     assert account.subscriptions

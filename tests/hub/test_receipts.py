@@ -68,7 +68,7 @@ def test_what_is_noted_soon_is_known_like_what_is_noted(given_: list[Note | Aske
                 soon.forget(step)
             case "settled":
                 soon.hash_pending()
-                assert not soon.has_unhashed
+                assert not soon.unhashed
             case "saved":
                 assert sorted(map(msgspec.json.encode, soon.state())) == sorted(
                     map(msgspec.json.encode, at_once.state())

@@ -76,7 +76,7 @@ class Pair:
             self.touched.snapshot()
         elif how == "full":  # as after an operation for which there was no room
             processor = self.touched.processor
-            processor.engine = journal_store.rebuild_engine(processor)
+            processor.engine = journal_store.rebuild_engine()
         if how == "closed":
             self.touched.close()
         elif how == "killed":

@@ -49,7 +49,7 @@ class Stage:
             processor = self.hub.processor
             assert processor.journal_store is not None
             processor.journal_store.sync(processor.next)
-            processor.journal_store.rows_since_snapshot = 0
+            processor.journal_store.upkeep.rows_since_snapshot = 0
         self.hub.close()
         return self.open()
 

@@ -3,7 +3,7 @@
 import pytest
 
 import tidings as td
-from tidings.hub import subscription_registry
+from tidings.runtime import subscription_registry
 
 
 def test_publishers_are_forgotten_when_there_are_very_many_and_may_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -13,5 +13,5 @@ def test_publishers_are_forgotten_when_there_are_very_many_and_may_come_again(mo
         for number in (1, 2):
             for name in ("a", "b", "c", "d"):
                 hub.client(name).publish({"n": number})
-        assert len(hub.processor.registry.sequences) == 3
+        assert len(hub.processor.registry.events.sequences) == 3
         assert [note.event.publisher for note in held.take()] == ["a", "b", "c", "d"] * 2

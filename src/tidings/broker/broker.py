@@ -33,13 +33,13 @@ from tidings.broker.security.trust_challenges import TrustChallenges, TrustGroup
 from tidings.broker.sessions.client_sessions import ClientSessions, SubjectNumbers
 from tidings.broker.sessions.queries import EventQueries, Queries
 from tidings.broker.sessions.session import Session
-from tidings.hub.journal_store import JournalStore
-from tidings.hub.queries import explain_event, past_event, possible_event, preview_event
 from tidings.journal.disk import Disk
 from tidings.model.event import Event
 from tidings.protocol.handshake import Hello
 from tidings.protocol.notifications import NotificationWriter
 from tidings.runtime.clock import SystemClock
+from tidings.runtime.journal_store import JournalStore
+from tidings.runtime.queries import explain_event, past_event, possible_event, preview_event
 from tidings.security.ca.certificates import Role
 
 _LOG = logging.getLogger("tidings.broker")
@@ -219,7 +219,8 @@ class Broker:
             table.options(),
             self._disk,
         )
-        journal_store.rows_due, journal_store.control_due = SNAPSHOT_PUBLICATIONS, table.snapshot_rows
+        upkeep = journal_store.upkeep
+        upkeep.rows_due, upkeep.control_due = SNAPSHOT_PUBLICATIONS, table.snapshot_rows
         return journal_store
 
     def _create_parts(self, effects: RemoteEffects) -> BrokerParts:
@@ -271,7 +272,7 @@ class Broker:
 
     def _settle_receipts(self) -> None:
         """Hash the sealed events that were accepted last, once their deliveries have gone out."""
-        if self.node.registry.receipts.has_unhashed:
+        if self.node.registry.receipts.unhashed:
             self._loop.call_soon(self.node.settle_receipts)
 
     def _create_local_end(self) -> LocalEnd:
@@ -356,16 +357,16 @@ class Broker:
         )
 
     def _create_queries(self) -> Queries:
-        node = self.node
+        node, processor = self.node, self.node.processor
         return Queries(
             self.name,
             scheduler=self._scheduler,
             node=node,
             events=EventQueries(
-                past_event=partial(past_event, node),
-                possible_event=partial(possible_event, node),
-                explain_event=partial(explain_event, node),
-                preview_event=partial(preview_event, node),
+                past_event=partial(past_event, processor),
+                possible_event=partial(possible_event, processor),
+                explain_event=partial(explain_event, processor),
+                preview_event=partial(preview_event, processor),
             ),
             health=self._health,
             links=self._links,
@@ -416,8 +417,8 @@ class Broker:
         journal_store, node = self.node.journal_store, self.node
         if journal_store is not None:
             upkeep = MaintainedJournal(
-                start_snapshot=partial(journal_store.start_upkeep, node),
-                retain=partial(journal_store.retain, node),
+                start_snapshot=journal_store.upkeep.start,
+                retain=journal_store.upkeep.retain,
                 failure=lambda: node.failure,
                 log_line=node.log_line,
             )

@@ -164,7 +164,7 @@ class ConnectionAdmission:
             connection.close(refusal, retry=False)
             return None
         nonce = secrets.token_bytes(NONCE_BYTES) if self._has_gate else b""
-        self._send_welcome(connection, self._node.registry.sequences.get(hello.name, 0), nonce=nonce)
+        self._send_welcome(connection, self._node.registry.events.sequences.get(hello.name, 0), nonce=nonce)
         session = self._open_session(connection, hello, nonce)
         for announcement in self._sessions.subject_numbers.announcements():
             connection.send_message(FrameKind.BOUND, announcement)

@@ -9,7 +9,8 @@ from collections.abc import Container
 from uuid import UUID
 
 from tidings.engine.operations import Redecide
-from tidings.hub.outcome import OperationOutcome
+from tidings.runtime.outcome import OperationOutcome, pending_decisions_with_offsets
+from tidings.runtime.subscription_registry import RegisteredSubscription
 
 
 class PendingDecisions:
@@ -25,6 +26,31 @@ class PendingDecisions:
     def add(self, redecide: Redecide, offset: int) -> None:
         """Record a pending decision and its publication's offset; one that is recorded already keeps its place."""
         self._pending.setdefault(redecide.client, {}).setdefault(redecide.event.id, (redecide, offset))
+
+    def record(self, outcome: OperationOutcome[RegisteredSubscription], first: int, meta_events_offset: int) -> None:
+        """Record which decisions an outcome leaves pending, with the offsets of their publications, and which it ends.
+
+        `first` is the offset of the operation's own row, `meta_events_offset` that of the first meta-event behind it.
+        """
+        if outcome.pending_decisions:
+            for redecide, offset in pending_decisions_with_offsets(outcome, first, meta_events_offset):
+                self.add(redecide, offset)
+                self.engine_waits(redecide.event.id, redecide.client)
+        for decision in outcome.decided:
+            self.remove(decision.event, decision.client)
+
+    def drop_journaled(self, outcome: OperationOutcome[RegisteredSubscription]) -> None:
+        """Drop from `outcome` pending decisions that are journaled already, and ends of decisions that never were."""
+        for decision in outcome.pending_decisions:
+            self.engine_waits(decision.event.id, decision.client)
+        outcome.pending_decisions = tuple(
+            decision
+            for decision in outcome.pending_decisions
+            if not self.is_pending(decision.event.id, decision.client)
+        )
+        outcome.decided = tuple(
+            decision for decision in outcome.decided if self.is_pending(decision.event, decision.client)
+        )
 
     def engine_waits(self, event: UUID, client: str) -> None:
         """Record that the engine has the publication, and waits for the client's proof."""
@@ -68,15 +94,3 @@ class PendingDecisions:
     def state(self) -> list[tuple[int, str]]:
         """Return for a snapshot: offsets of publications, each with a client that is owed a decision about it."""
         return [(offset, client) for client, pending in self._pending.items() for _, offset in pending.values()]
-
-
-class TrustPendingError(Exception):
-    """An operation must wait for the answer to a trust question: whether a party belongs to a trust group.
-
-    The operation was not done. `question` is the party and the group; `earlier_outcome` has the effects that the engine
-    produced before the operation, which the caller must carry out.
-    """
-
-    def __init__(self, question: tuple[str, str], earlier_outcome: OperationOutcome) -> None:
-        super().__init__("whether {} belongs to {} is not known yet".format(*question))
-        self.question, self.earlier_outcome = question, earlier_outcome

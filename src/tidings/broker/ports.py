@@ -11,15 +11,11 @@ from typing import Any, Protocol
 from tidings.broker.config.tables import LimitsTable
 from tidings.broker.net.channel import Channel
 from tidings.engine import Engine
-from tidings.engine.effects import Effect, Reject
+from tidings.engine.effects import Reject
 from tidings.engine.operations import Operation, Travelling
-from tidings.engine.overlay.redelivery import RedeliveryState
-from tidings.hub.outcome import OperationOutcome
-from tidings.hub.subscription_registry import SubscriptionRegistry
-from tidings.model.event import Event
 from tidings.runtime.clock import Clock
-
-Task = tuple[Callable[..., None], tuple[Any, ...]]
+from tidings.runtime.outcome import OperationOutcome
+from tidings.runtime.subscription_registry import RegisteredSubscription, SubscriptionRegistry
 
 
 class Scheduler(Protocol):
@@ -180,7 +176,7 @@ class OperationPort(Protocol):
         ...
 
     @property
-    def registry(self) -> SubscriptionRegistry:
+    def registry(self) -> SubscriptionRegistry[RegisteredSubscription]:
         """The subscriptions and the state of the clients."""
         ...
 
@@ -191,7 +187,7 @@ class OperationPort(Protocol):
         row_notes: Mapping[str, Any] | None = None,
         *,
         sync: bool,
-    ) -> OperationOutcome:
+    ) -> OperationOutcome[RegisteredSubscription]:
         """Handle an operation of a client or of the broker itself, journal it, and queue what follows from it.
 
         Args:
@@ -207,53 +203,10 @@ class OperationPort(Protocol):
 class NodePort(OperationPort, Protocol):
     """The node, also for what is not journaled itself."""
 
-    def drive(self, operation: Operation) -> OperationOutcome:
+    def drive(self, operation: Operation) -> OperationOutcome[RegisteredSubscription]:
         """Have the engine handle an operation that is not journaled itself: of a neighbour, a timer or a link."""
         ...
 
     def log_line(self, line: str) -> None:
         """Log a line under the name of the broker."""
-        ...
-
-
-class LinksPort(Protocol):
-    """What a node needs of the broker around it: to carry out effects that concern other brokers and parties."""
-
-    def tasks_for(self, effects: list[Effect]) -> list[Task]:
-        """Return the calls that carry out effects, to be made in their turn.
-
-        Operations for neighbours are bound to the links that are up now, not to later links to the same neighbours.
-        """
-        ...
-
-    def trust_answer(self, party: str, group: str) -> tuple[bool, int] | None:
-        """Return whether a party belongs to a trust group, and until when (microseconds) that holds.
-
-        Returns None if the party has to prove it first: it is challenged, and the answer comes later.
-        """
-        ...
-
-    def on_published(self, event: Event, offset: int) -> None:
-        """Called when a client's event was accepted, with its offset in the journal (or its count without one)."""
-
-    def is_unsettled(self, offset: int) -> bool:
-        """Return whether the publication at this offset has not been settled yet."""
-        ...
-
-    def before_sync(self) -> None:
-        """Called when the journal is about to be synced: append the rows that should be durable with it."""
-
-    def relink_all(self) -> None:
-        """Called when the engine was rebuilt and knows no neighbours: make every link anew after this turn."""
-
-    def flush(self) -> None:
-        """End a turn of the event loop: release what is ready, and run deferred calls."""
-        ...
-
-    def redelivery_state(self) -> RedeliveryState:
-        """Return the redelivery state: which publications other brokers have yet to be sent."""
-        ...
-
-    def needed(self) -> int | None:
-        """Return the offset from which the journal may have to be read again for other brokers; None if none."""
         ...

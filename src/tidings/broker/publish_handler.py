@@ -14,35 +14,29 @@ The rules of a batch:
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from time import time_ns
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-import msgspec
-
-from tidings import journal
-from tidings.broker.pending_decisions import TrustPendingError
-from tidings.broker.ports import Task
+from tidings.broker.journal_extension import RecentDeliveries
+from tidings.broker.metrics import OperationMetrics
+from tidings.broker.pending_decisions import PendingDecisions
+from tidings.broker.release_queue import LinksPort, ReleaseQueue, Task, deliver
 from tidings.coerce import policy_text
-from tidings.engine.operations import Publish
-from tidings.hub.outcome import OperationOutcome, publish_fast
-from tidings.hub.subscription_registry import EMPTY_CONTEXT
-from tidings.model.errors import (
-    InvalidValueError,
-    JournalError,
-    PublishedBeforeError,
-    RefusedError,
-    TidingsError,
-)
+from tidings.model.errors import InvalidValueError, PublishedBeforeError, TidingsError
 from tidings.model.event import Event, checked_bytes, checked_payload, checked_subject
 from tidings.model.identity import is_uuid7, uuid_of
-from tidings.model.limits import MAX_INTEGER, MAX_SIGNATURE_BYTES, MAX_TOKEN_BYTES
+from tidings.model.limits import MAX_SIGNATURE_BYTES, MAX_TOKEN_BYTES
 from tidings.model.receipt import Receipt
 from tidings.model.values import Attributes, Context
 from tidings.protocol.events import read_context_filter
 from tidings.protocol.publications import Safety, WirePublication
+from tidings.runtime.outcome import OperationOutcome, expect
+from tidings.runtime.processor import AcceptedEvent, Processor, PublishBatch
+from tidings.runtime.subscription_registry import EMPTY_CONTEXT, RegisteredSubscription
 
-if TYPE_CHECKING:
-    from tidings.broker.node import Node
+Accepted = AcceptedEvent[RegisteredSubscription]
+Batch = PublishBatch[RegisteredSubscription]
 
 
 class Publisher(Protocol):
@@ -59,17 +53,21 @@ class Publisher(Protocol):
         ...
 
 
-class AcceptedPublication(msgspec.Struct):
-    """A publication that was accepted, with its event and outcome.
+class PublishPort(Protocol):
+    """What the handler needs of the broker's `Node`."""
 
-    `row` is the index of its row in the batch; `tasks` send its effects to other brokers.
-    """
+    processor: Processor[RegisteredSubscription]
+    release_queue: ReleaseQueue
+    pending_decisions: PendingDecisions
+    recent_deliveries: RecentDeliveries
+    metrics: OperationMetrics
+    neighbours: LinksPort
 
-    published: WirePublication
-    event: Event
-    outcome: OperationOutcome
-    row: int
-    tasks: list[Task] | tuple[()] = ()
+    def queue_outcome(self, outcome: OperationOutcome[RegisteredSubscription]) -> None:
+        """Journal and queue what follows from effects that precede an operation which waits for an answer."""
+
+    def record_effects(self, outcome: OperationOutcome[RegisteredSubscription]) -> None:
+        """Record an outcome's meta-events, persisted messages and durable events."""
 
 
 class DeferredPublications(NamedTuple):
@@ -79,199 +77,131 @@ class DeferredPublications(NamedTuple):
     """
 
     question: tuple[str, str]
-    earlier_outcome: OperationOutcome  # effects that the engine produced before the first of them
     publications: list[tuple[WirePublication, str | None]]
 
 
-class PublishBatch:
-    """Publications of one publisher that are accepted together.
+class AcceptedPublications(NamedTuple):
+    """Publications of one publisher that were accepted together."""
 
-    `accepted` are the accepted publications; `refused_with_rows` the outcomes, each with its row index, of refused
-    publications that produced meta-events or other rows; `rows` are the journal rows of them all, `count` is how many
-    there are, or would be without a journal; `deferred` are the publications that wait for a trust answer.
-    """
-
-    __slots__ = ("accepted", "count", "deferred", "refused_with_rows", "rows")
-
-    def __init__(self) -> None:
-        self.accepted: list[AcceptedPublication] = []
-        self.refused_with_rows: list[tuple[OperationOutcome, int]] = []
-        self.rows: list[journal.Operation] = []
-        self.count = 0
-        self.deferred: DeferredPublications | None = None
+    publisher: Publisher
+    publications: list[WirePublication]  # of the whole batch; the numbers of `accepted` are indexes into it
+    accepted: list[Accepted]
+    first: int  # the offset of the batch's first row
+    tasks: dict[int, list[Task]]  # by number: what sends the effects of a publication to other brokers
 
 
 class PublishHandler:
-    """Accepts the publications of a broker's clients: checks, handles, journals and releases them."""
+    """Accepts the publications of a broker's clients: has them processed in batches, and releases what follows."""
 
-    def __init__(self, node: "Node") -> None:
-        self._node = node
-        self._unsettled_receipts: dict[
-            UUID, tuple[Publisher, int, int, int]
-        ] = {}  # receipts that wait until their events are settled
+    def __init__(self, node: PublishPort) -> None:
+        self._node, self._processor = node, node.processor
+        self._release_queue = node.release_queue
+        # Receipts that wait until their events are settled.
+        self._unsettled_receipts: dict[UUID, tuple[Publisher, int, int, int]] = {}
 
     def accept(
         self, publisher: Publisher, publications: list[tuple[WirePublication, str | None]]
-    ) -> "DeferredPublications | None":
+    ) -> DeferredPublications | None:
         """Accept publications, each with its subject, in order.
 
         `publisher` later gets a receipt for each publication, when it has the durability that it asks for, or a
         refusal. Returns None, or the publications that wait for a trust answer: the caller submits these again once the
         answer is known.
         """
-        with self._node.lock:
-            deferred = self._accept(publisher, publications)
-        if deferred is not None:
-            self._node.queue_outcome(deferred.earlier_outcome)
-        return deferred
-
-    def _accept(
-        self, publisher: Publisher, publications: list[tuple[WirePublication, str | None]]
-    ) -> "DeferredPublications | None":
-        """Accept a batch under the node's lock: handle it, append its rows, and queue what follows."""
-        last_sequence, base = self._node.registry.sequences.get(publisher.name, 0), self._node.now()
-        batch = self._handle_each(publisher, publications, base)
-        if not batch.accepted and not batch.refused_with_rows:
-            return batch.deferred
-        try:
-            first = self._node.append_batch(batch.rows, base, batch.count)
-        except JournalError as error:
-            self._node.registry.sequences[publisher.name] = last_sequence
-            for accepted in reversed(batch.accepted):
-                if self._node.engine.gate is not None:
-                    self._node.engine.gate.take_back(accepted.event)
-            for accepted in batch.accepted:
-                self._node.engine.state.seen_events.forget(accepted.event.id)
-                self._node.registry.forget(accepted.event.id)
-                self._refuse(publisher, accepted.published.request, error)
-            return batch.deferred
-        self._queue_batch(publisher, batch, first)
-        return batch.deferred
-
-    def _handle_each(
-        self, publisher: Publisher, publications: list[tuple[WirePublication, str | None]], base: int
-    ) -> PublishBatch:
-        """Have the engine handle each publication; queue a refusal for each that is not accepted."""
-        batch, node, registry = PublishBatch(), self._node, self._node.registry
-        events = self._build_events(publisher, publications, base)
-        is_fast = node.engine.can_take_fast_path(publisher.name)
-        for position, (publication, event) in enumerate(events):
-            now = base + batch.count
-            try:
-                node.check_open()
-                if event.signature is not None:
-                    receipt = registry.receipts.first_receipt(event)
-                    if receipt is not None:
-                        self._repeat_receipt(publisher, publication, receipt)
-                        continue
-                self._check_new(event)
-                if event.timestamp != now:  # a publication before it in the batch was refused
-                    event = msgspec.structs.replace(event, timestamp=now)
-                operation = Publish(event)
-                fast_outcome = publish_fast(node, event, now) if is_fast else None
-                if fast_outcome is None:
-                    outcome = node.handle(operation, now)
-                    is_fast = node.engine.can_take_fast_path(publisher.name)  # may be closed now
-                else:
-                    outcome = fast_outcome
-            except TrustPendingError as error:
-                remaining = [(publication, event.subject) for publication, event in events[position:]]
-                batch.deferred = DeferredPublications(error.question, error.earlier_outcome, remaining)
-                break
-            except TidingsError as error:
-                self._refuse(publisher, publication.request, error)
-                continue
-            refused = outcome.refused
-            if refused is None:
-                batch.accepted.append(AcceptedPublication(publication, event, outcome, batch.count))
-                registry.record_event(publisher.name, publication.sequence, event.id)
-                if event.signature is not None:
-                    registry.receipts.record_unhashed(event, -1)  # its offset is not known before the rows are appended
-            else:
-                outcome.keep_only_meta_events()
-                self._refuse(publisher, publication.request, RefusedError(refused.step, refused.reason))
-                if not outcome.needs_rows:
-                    continue
-                batch.refused_with_rows.append((outcome, batch.count))
-            if node.journal_store is not None:
-                rows = outcome.rows(None if refused else operation, {})
-                batch.rows += rows
-                batch.count += len(rows)
-            else:
-                batch.count += (refused is None) + len(outcome.meta_events) + len(outcome.persisted)
-        return batch
-
-    def _queue_batch(self, publisher: Publisher, batch: PublishBatch, first: int) -> None:
-        """Queue the deliveries, receipts and effects of a batch whose rows begin at offset `first` of the journal."""
-        must_sync = self._node.journal_store is not None and any(accepted.published.safe for accepted in batch.accepted)
-        sync_offset = self._node.next if must_sync else 0
-        for outcome, row in batch.refused_with_rows:
-            self._node.record_effects(outcome)
-            outcome.expect(first + row, first + row)
-            self._node.release_queue.add(sync_offset, self._node.deliver, outcome, first + row, first + row)
-            self._node.queue_remote_effects(sync_offset, outcome.others)
-        for accepted in batch.accepted:
-            event, outcome, row = accepted.event, accepted.outcome, accepted.row
-            self._node.neighbours.on_published(event, first + row)
-            if event.signature is not None:
-                self._node.registry.receipts.record_unhashed(event, first + row)
-            if outcome.others:
-                accepted.tasks = self._node.neighbours.tasks_for(outcome.others)
-            if outcome.meta_events or outcome.persisted:
-                self._node.record_effects(outcome)
-            if outcome.pending_decisions:
-                self._node.record_pending_decisions(outcome, first + row, first + row + 1)
-            if outcome.durable:
-                outcome.expect(first + row, first + row + 1)
-                for subscription, notification in outcome.durable:
-                    self._node.recent_deliveries.record(subscription, notification.event.id)
-        self._node.metrics.accepted += len(batch.accepted)
-        self._node.release_queue.add(sync_offset, self._release, publisher, batch.accepted, first)
-
-    def _build_events(
-        self, publisher: Publisher, publications: list[tuple[WirePublication, str | None]], now: int
-    ) -> list[tuple[WirePublication, Event]]:
-        """Return the events of the well-formed publications; queue a refusal for every other one."""
-        events: list[tuple[WirePublication, Event]] = []
-        name, context = publisher.name, self._node.registry.contexts.get(publisher.name, EMPTY_CONTEXT)
+        name, processor = publisher.name, self._processor
+        context = processor.registry.contexts.get(name, EMPTY_CONTEXT)
+        events: list[Event] = []
+        well_formed: list[WirePublication] = []
         for publication, subject in publications:
             try:
-                events.append((publication, _build_event(name, publication, subject, context, now + len(events))))
+                events.append(_build_event(name, publication, subject, context))
+                well_formed.append(publication)
             except TidingsError as error:
-                self._refuse(publisher, publication.request, error)
-        self._node.engine.prefetch_matches([event for _, event in events])
-        return events
+                self._refuse(publisher, publication.request, error, 0)
+        start = 0 if processor.journal_store is None else processor.next
 
-    def _check_new(self, event: Event) -> None:
-        """Raise an error if an event was published before, or if its sequence number does not rise."""
-        registry = self._node.registry
-        if registry.remembers(event.id):
-            raise PublishedBeforeError("admit", f"the event {event.id} was published before")
-        sequence, last = event.sequence, registry.sequences.get(event.publisher, 0)
-        if not last < sequence <= MAX_INTEGER:
-            raise RefusedError(
-                "admit",
-                f"sequence: {sequence} does not come after {last}, the last of {event.publisher}; "
-                "is it connected twice?",
-            )
+        def queue(batch: Batch) -> None:
+            self._answer(publisher, well_formed, batch, start)
+            self._queue_batch(publisher, well_formed, batch)
 
-    def _release(self, publisher: Publisher, publications: list[AcceptedPublication], first: int) -> None:
+        batch = processor.publish_batch(name, events, queue)
+        if not batch.accepted and not batch.refused_with_rows:
+            self._answer(publisher, well_formed, batch, start)
+        if batch.pending is None:
+            return None
+        self._node.queue_outcome(batch.pending.earlier_outcome)
+        remaining = zip(well_formed[batch.pending_from :], events[batch.pending_from :], strict=True)
+        return DeferredPublications(
+            batch.pending.question, [(publication, event.subject) for publication, event in remaining]
+        )
+
+    def _answer(self, publisher: Publisher, publications: list[WirePublication], batch: Batch, start: int) -> None:
+        """Queue refusals and repeated receipts of events that were not accepted.
+
+        `start` is the offset below which the journal must be synced for all rows before the batch to be on disk.
+        """
+        for number, answer in batch.answered:
+            publication = publications[number]
+            if isinstance(answer, Receipt):  # the event is not routed again
+                self._node.metrics.repeated += 1
+                self._release_queue.add(start, self._send_receipt, publisher, publication, answer.event, answer.offset)
+            else:
+                self._refuse(publisher, publication.request, answer, start)
+
+    def _queue_batch(self, publisher: Publisher, publications: list[WirePublication], batch: Batch) -> None:
+        """Queue the deliveries, receipts and effects of a batch, whose rows were appended."""
+        node, first, on_published = self._node, batch.first, self._node.neighbours.on_published
+        must_sync = False
+        for accepted in batch.accepted:
+            if publications[accepted.number].safe:
+                must_sync = True
+                break
+        sync_offset = batch.end if must_sync and self._processor.journal_store is not None else 0
+        for outcome, row in batch.refused_with_rows:
+            node.record_effects(outcome)
+            expect(outcome, first + row, first + row)
+            self._release_queue.add(sync_offset, deliver, outcome, first + row, first + row)
+            self._release_queue.add_tasks(sync_offset, node.neighbours.tasks_for(outcome.others))
+        tasks: dict[int, list[Task]] = {}
+        for accepted in batch.accepted:
+            outcome, offset = accepted.outcome, first + accepted.row
+            on_published(accepted.event, offset)
+            if outcome.others:
+                tasks[accepted.number] = node.neighbours.tasks_for(outcome.others)
+            if outcome.meta_events or outcome.persisted:
+                node.record_effects(outcome)
+            if outcome.pending_decisions:
+                node.pending_decisions.record(outcome, offset, offset + 1)
+            if outcome.durable:
+                expect(outcome, offset, offset + 1)
+                for subscription, notification in outcome.durable:
+                    node.recent_deliveries.record(subscription, notification.event.id)
+        node.metrics.accepted += len(batch.accepted)
+        self._release_queue.add(
+            sync_offset,
+            self._release,
+            AcceptedPublications(publisher, publications, batch.accepted, first, tasks),
+        )
+
+    def _release(self, batch: AcceptedPublications) -> None:
         """Deliver accepted publications, send their effects to other brokers, and send their receipts."""
         delivered = 0
-        for accepted in publications:
+        publisher, publications, first, tasks = batch.publisher, batch.publications, batch.first, batch.tasks
+        for accepted in batch.accepted:
             outcome, offset = accepted.outcome, first + accepted.row
             if outcome.durable or outcome.meta_events:
-                self._node.deliver(outcome, offset, offset + 1)
+                deliver(outcome, offset, offset + 1)
             else:
                 for subscription, notification in outcome.deliveries:
                     subscription.inbox.put(notification, offset)
             delivered += len(outcome.deliveries)
-            for task, arguments in accepted.tasks:
-                task(*arguments)
-            self._send_receipt(publisher, accepted.published, accepted.event, offset)
+            if tasks:
+                for task, arguments in tasks.get(accepted.number, ()):
+                    task(*arguments)
+            self._send_receipt(publisher, publications[accepted.number], accepted.event, offset)
         self._node.metrics.delivered += delivered
         if delivered:
-            microseconds = self._node.clock.now() - publications[0].event.timestamp
+            microseconds = time_ns() // 1000 - batch.accepted[0].event.timestamp
             self._node.metrics.delivered_after.record(microseconds / 1_000_000, delivered)
 
     def _send_receipt(self, publisher: Publisher, publication: WirePublication, event: Event, offset: int) -> None:
@@ -280,14 +210,6 @@ class PublishHandler:
             publisher.receipt(publication.request, offset, event.timestamp)
         else:
             self._unsettled_receipts[event.id] = publisher, publication.request, offset, event.timestamp
-
-    def _repeat_receipt(self, publisher: Publisher, publication: WirePublication, receipt: Receipt) -> None:
-        """Send the first receipt again for a sealed event that was accepted before; the event is not routed again."""
-        self._node.metrics.repeated += 1
-        sync_offset = self._node.next if self._node.journal_store is not None else 0
-        self._node.release_queue.add(
-            sync_offset, self._send_receipt, publisher, publication, receipt.event, receipt.offset
-        )
 
     def send_settled_receipt(self, event: UUID) -> None:
         """Send the receipt that waited for `event` to be settled, if there is one.
@@ -306,9 +228,9 @@ class PublishHandler:
         ignored. `error` is what the publishers are sent.
         """
         if call == self._release:
-            publisher, publications, _ = arguments
-            for accepted in publications:
-                publisher.refuse(accepted.published.request, error)
+            (batch,) = arguments
+            for accepted in batch.accepted:
+                batch.publisher.refuse(batch.publications[accepted.number].request, error)
         elif call == self._send_refusal:
             publisher, request, _ = arguments
             publisher.refuse(request, error)
@@ -316,28 +238,27 @@ class PublishHandler:
             publisher, publication, _, _ = arguments
             publisher.refuse(publication.request, error)
 
-    def _refuse(self, publisher: Publisher, request: int, error: TidingsError) -> None:
+    def _refuse(self, publisher: Publisher, request: int, error: TidingsError, start: int) -> None:
         """Count a refusal, and queue it behind what was accepted before.
 
-        For an event that was published before, the refusal waits until the first publication is on disk.
+        For an event that was published before, the refusal waits until the first publication is on disk: until the
+        journal is synced up to `start`.
         """
         sync_offset = 0
         if isinstance(error, PublishedBeforeError):
             self._node.metrics.repeated += 1
-            sync_offset = self._node.next if self._node.journal_store is not None else 0
+            sync_offset = start
         else:
             self._node.metrics.refuse(error)
-        self._node.release_queue.add(sync_offset, self._send_refusal, publisher, request, error)
+        self._release_queue.add(sync_offset, self._send_refusal, publisher, request, error)
 
     @staticmethod
     def _send_refusal(publisher: Publisher, request: int, error: TidingsError) -> None:
         publisher.refuse(request, error)
 
 
-def _build_event(
-    publisher: str, publication: WirePublication, subject: str | None, context: Context, now: int
-) -> Event:
-    """Build the event of a publication, accepted at `now`; raise an error if the publication is not well formed.
+def _build_event(publisher: str, publication: WirePublication, subject: str | None, context: Context) -> Event:
+    """Build the event of a publication, without its timestamp; raise an error if the publication is not well formed.
 
     `context` is the publisher's context here; a context in the publication takes precedence.
     """
@@ -349,7 +270,7 @@ def _build_event(
     return Event(
         id=id,
         publisher=publisher,
-        timestamp=now,
+        timestamp=0,
         sequence=publication.sequence,
         attributes=Attributes(publication.attributes),
         subject=None if subject is None else checked_subject(subject),

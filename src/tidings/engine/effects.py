@@ -193,6 +193,15 @@ Effect: TypeAlias = (
 )
 
 
+def ask_for_processing_time(effects: list[Effect], broker: str) -> bool:
+    """Return whether a policy rule asked for the processing time at this broker, in a trace or in an attribute."""
+    attribute = f"$trace.{broker}.microseconds"
+    for effect in effects:
+        if isinstance(effect, Deliver) and (effect.notification.trace or attribute in effect.notification.attributes):
+            return True
+    return False
+
+
 def with_processing_time(effects: list[Effect], broker: str, microseconds: int) -> list[Effect]:
     """Return the effects with the processing time filled in where a policy rule asked for it.
 

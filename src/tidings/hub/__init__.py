@@ -3,7 +3,7 @@
 from tidings.hub.client import HubAdvertisement as HubAdvertisement
 from tidings.hub.client import HubClient as HubClient
 from tidings.hub.hub import Hub as Hub
-from tidings.hub.stats import Stats as Stats
+from tidings.hub.node import Stats as Stats
 from tidings.hub.subscription import HubSubscription as HubSubscription
 from tidings.model.receipt import Receipt as Receipt
 from tidings.runtime.clock import Clock as Clock

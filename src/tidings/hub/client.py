@@ -1,7 +1,7 @@
-"""A client of a hub: it publishes, subscribes, and has a context."""
+"""The clients of a hub: each publishes, subscribes, and has a context."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 from uuid import UUID
 
 import msgspec
@@ -11,14 +11,14 @@ from tidings.engine.operations import (
     Advertise,
     Define,
     DelegateContext,
-    SetContext,
+    Disconnect,
+    Operation,
     SetPolicy,
-    Subscribe,
     Unadvertise,
+    Unsubscribe,
 )
-from tidings.hub.queries import explain_event, past_event, possible_event
+from tidings.hub.secure_clients import SecureClients
 from tidings.hub.subscription import Callback, HubSubscription
-from tidings.hub.subscription_registry import EMPTY_CONTEXT, LIMIT
 from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import ClosedError, InvalidValueError, RefusedError
 from tidings.model.event import Event, checked_client, checked_payload, checked_subject
@@ -28,13 +28,16 @@ from tidings.model.receipt import Receipt
 from tidings.model.schema import AttributeFilter, Schema
 from tidings.model.subscription import Notify, Subscription
 from tidings.model.values import Attributes, Context
-from tidings.runtime.arguments import checked_callback, inbox_limit, waits_for_disk
 from tidings.runtime.due_from_journal import Since
+from tidings.runtime.inboxes import inbox_limit
+from tidings.runtime.processor import Processor
+from tidings.runtime.queries import explain_event, past_event, possible_event
+from tidings.runtime.subscription_registry import EMPTY_CONTEXT
 
 if TYPE_CHECKING:
-    from tidings.hub.processor import Processor
     from tidings.model.explanation import Explanation
     from tidings.policy.policy import Policy
+    from tidings.security.member import SealingMember
 
 Text = str | FilterValue
 ContextText = str | ContextFilterValue
@@ -51,15 +54,73 @@ class HubAdvertisement(msgspec.Struct, frozen=True):
         return self.advertisement.id
 
 
+class HasId(Protocol):
+    """A subscription or an advertisement, which has an id."""
+
+    @property
+    def id(self) -> str: ...
+
+
+class ClientPort(Protocol):
+    """What a client needs of its hub."""
+
+    processor: Processor[HubSubscription]
+    members: SecureClients
+
+    def control(self, operation: Operation) -> list[str]:
+        """Process an operation, and wait until it is on disk; return the remarks on its policy."""
+        ...
+
+    def publish(
+        self,
+        publisher: str,
+        attributes: Attributes,
+        *,
+        subscribers: ContextFilterValue | None = None,
+        payload: bytes | None = None,
+        subject: str | None = None,
+        policy: str | None = None,
+        id: UUID | None = None,  # noqa: A002
+        sync: bool = True,
+        must_seal: bool = False,
+    ) -> Receipt:
+        """Publish an event of these values."""
+        ...
+
+    def publish_event(self, event: Event, *, sync: bool = True) -> Receipt:
+        """Publish a ready-made event."""
+        ...
+
+    def set_context(
+        self, client: str, by: str | None, context: Context | None, changes: Mapping[str, Any], *, sync: bool
+    ) -> None:
+        """Set or, if `context` is None, change the context of a client, on behalf of `by`."""
+
+    def subscribe(
+        self,
+        subscription: Subscription,
+        id: str | None,  # noqa: A002
+        limit: int | None,
+        callback: Callback | None,
+    ) -> HubSubscription:
+        """Subscribe, or resume an existing subscription."""
+        ...
+
+    def replay(self, ids: list[str], since: Since) -> Iterator[Notification]:
+        """Replay the journaled events to these subscriptions."""
+        ...
+
+
 class HubClient:
     """A client of a hub, created by `Hub.client`: publishes, subscribes, and sets its context.
 
     There is one object per name. Every method may be called from any thread.
     """
 
-    def __init__(self, processor: "Processor", name: str) -> None:
+    def __init__(self, hub: ClientPort, name: str, clients: "HubClients | None" = None) -> None:
         self.name = name
-        self._processor = processor
+        self._hub, self._processor = hub, hub.processor
+        self._clients = clients
         self._closed = False
 
     # Context
@@ -98,22 +159,14 @@ class HubClient:
         if mapping is not None and not isinstance(mapping, Mapping):
             raise InvalidValueError(f"a context is a mapping of names to values, not {type(mapping).__name__}")
         changes = {**(mapping or {}), **values}
-        changed = Context.of(changes) if not merge else None
-        processor = self._processor
-        with processor.lock:
-            present = processor.registry.contexts.get(client, EMPTY_CONTEXT)
-            context = present.merged(changes) if changed is None else changed
-            by = None if client == self.name else self.name
-            if context == present and (by is None or by in processor.engine.state.contexts.delegates.get(client, ())):
-                return
-            _, end, outcome = processor.handle_control(SetContext(client, context, by))
-        processor.finish(outcome, end if sync else 0)
+        context = Context.of(changes) if not merge else None
+        self._hub.set_context(client, None if client == self.name else self.name, context, changes, sync=sync)
 
     def let_set_context(self, other: "str | HubClient", allowed: bool = True) -> None:
         """Allow another client to set this client's context, or withdraw the permission."""
         self._check_open()
         name = other.name if isinstance(other, HubClient) else checked_client(other)
-        self._processor.control(DelegateContext(self.name, name, allowed))
+        self._hub.control(DelegateContext(self.name, name, allowed))
 
     # Publishing
 
@@ -145,12 +198,12 @@ class HubClient:
             subscriber_context=context_offer(subscriber_context),
             policy=policy_text(policy),
         )
-        return HubAdvertisement(advertisement, self._processor.control(Advertise(advertisement)))
+        return HubAdvertisement(advertisement, self._hub.control(Advertise(advertisement)))
 
-    def unadvertise(self, id: "str | HubAdvertisement", policy: "str | Policy | None" = None) -> None:  # noqa: A002
+    def unadvertise(self, id: "str | HasId", policy: "str | Policy | None" = None) -> None:  # noqa: A002
         """Withdraw an advertisement; `policy` holds the rules to run before the removal."""
         self._check_open()
-        self._processor.control(Unadvertise(self.name, id_of(id), policy_text(policy)))
+        self._hub.control(Unadvertise(self.name, id_of(id), policy_text(policy)))
 
     def publish(
         self,
@@ -183,7 +236,7 @@ class HubClient:
             RefusedError: The hub refused the event.
         """
         self._check_open()
-        return self._processor.publish(
+        return self._hub.publish(
             self.name,
             Attributes.of(attributes),
             subscribers=None if subscribers is None else context_filter(subscribers),
@@ -207,7 +260,7 @@ class HubClient:
         if event.publisher != self.name:
             raise RefusedError("admit", f"the event is one of {event.publisher}, not of {self.name}")
         checked = Event.of(**{name: getattr(event, name) for name in Event.__struct_fields__})
-        return self._processor.publish_event(checked, sync=waits_for_disk(safe))
+        return self._hub.publish_event(checked, sync=waits_for_disk(safe))
 
     # Subscribing
 
@@ -261,52 +314,34 @@ class HubClient:
             notify=notify,
             token=token,
         )
-        processor, size, called = self._processor, inbox_limit(limit), checked_callback(callback)
-        with processor.lock:
-            subscription = self._with_token(subscription)
-            existing = self._existing(subscription, id)
-            size = size if existing is None or limit is not None else existing.inbox.limit
-            subscription = _with_id(subscription, existing, processor.new_id(self.name) if id is None else id)
-            if existing is not None and existing.subscription == subscription and existing.inbox.limit == size:
-                findings, end, outcome = None, 0, None
-            else:
-                findings, end, outcome = processor.handle_control(Subscribe(subscription), {LIMIT: size})
-            if outcome is None or outcome.refused is None:
-                existing = processor.registry.subscriptions[subscription.id]
-                if findings is not None:
-                    existing.set_policy_findings(findings)
-                existing.attach(called)
-        if outcome is not None:
-            processor.finish(outcome, end)
-        assert existing is not None  # noqa: S101 - what was refused has raised
-        processor.wake(existing)
-        return existing
+        inbox_limit(limit)
+        return self._hub.subscribe(subscription, id, limit, checked_callback(callback))
 
     def subscriptions(self) -> list[HubSubscription]:
         """Return this client's subscriptions, including durable ones from before it came back."""
         with self._processor.lock:
             return self._processor.registry.subscriptions_of(self.name)
 
-    def unsubscribe(self, id: str | HubSubscription, policy: "str | Policy | None" = None) -> None:  # noqa: A002
+    def unsubscribe(self, id: str | HasId, policy: "str | Policy | None" = None) -> None:  # noqa: A002
         """Remove a subscription; `policy` holds the rules to run before the removal."""
         self._check_open()
-        self._processor.unsubscribe(self.name, id_of(id), policy)
+        self._hub.control(Unsubscribe(self.name, id_of(id), policy_text(policy)))
 
     def replay(self, since: Since = None) -> Iterator[Notification]:
         """Replay the journaled events from `since` on: yield the notifications that this client would get now."""
         self._check_open()
-        return self._processor.replay([subscription.id for subscription in self.subscriptions()], since)
+        return self._hub.replay([subscription.id for subscription in self.subscriptions()], since)
 
     # Policies, schemas, explanations
 
     def set_policy(
         self,
-        id: str | HubSubscription | HubAdvertisement,  # noqa: A002
+        id: str | HasId,  # noqa: A002
         policy: "str | Policy | None",
     ) -> list[str]:
         """Set the policy of this client's subscription or advertisement, None removes it; return the remarks on it."""
         self._check_open()
-        return self._processor.control(SetPolicy(self.name, id_of(id), policy_text(policy)))
+        return self._hub.control(SetPolicy(self.name, id_of(id), policy_text(policy)))
 
     def schema(self, schema: Schema | str) -> Schema:
         """Define a subject's schema, or extend it by a longer version; given a subject, return its schema.
@@ -316,7 +351,7 @@ class HubClient:
         """
         self._check_open()
         if isinstance(schema, Schema):
-            self._processor.control(Define(self.name, schema))
+            self._hub.control(Define(self.name, schema))
             return schema
         if not isinstance(schema, str):
             raise InvalidValueError(f"schema: a Schema, or the subject of one, not {type(schema).__name__}")
@@ -327,13 +362,13 @@ class HubClient:
         return stored
 
     @overload
-    def explain(self, event: Any, subscription: str | HubSubscription, **about: Any) -> "Explanation": ...
+    def explain(self, event: Any, subscription: str | HasId, **about: Any) -> "Explanation": ...
 
     @overload
     def explain(self, event: Any, subscription: None = None, **about: Any) -> "list[Explanation]": ...
 
     def explain(
-        self, event: Any, subscription: str | HubSubscription | None = None, **about: Any
+        self, event: Any, subscription: str | HasId | None = None, **about: Any
     ) -> "Explanation | list[Explanation]":
         """Explain why an event does or does not reach a subscription; with None, each subscription of this client.
 
@@ -360,7 +395,8 @@ class HubClient:
     def close(self) -> None:
         """Disconnect: remove the client's subscriptions, except durable ones, which go on collecting; free the name."""
         if not self._closed:
-            self._processor.leave(self)
+            if self._clients is not None:
+                self._clients.remove(self)
             self._closed = True
 
     def __enter__(self) -> Self:
@@ -376,42 +412,56 @@ class HubClient:
         if self._closed:
             raise ClosedError(f"the client {self.name} was closed; hub.client({self.name!r}) gives a new one")
 
-    def _with_token(self, subscription: Subscription) -> Subscription:
-        """Add the member's token to a subscription that asks for just a secure topic and has no token."""
-        topic_gossip = self._processor.engine.topic_gossip
-        record = (
-            None
-            if subscription.token is not None or topic_gossip is None
-            else topic_gossip.token_requirements.of(subscription)
-        )
-        token = None if record is None else self._processor.members.token(self.name, record.id)
-        return subscription if token is None else msgspec.structs.replace(subscription, token=token)
 
-    def _existing(self, subscription: Subscription, id: str | None) -> HubSubscription | None:  # noqa: A002
-        """Return this client's existing subscription with the same durable name or id, or None."""
-        registry = self._processor.registry
-        if subscription.durable is not None:
-            existing = registry.find_durable(self.name, subscription.durable)
-            if existing is not None and id is not None and existing.id != id:
-                raise InvalidValueError(
-                    f"durable: {subscription.durable!r} is the subscription {existing.id}, not {id}"
-                )
-            if existing is not None:
-                return existing
-        existing = None if id is None else registry.subscriptions.get(id)
-        return existing if existing is not None and existing.subscriber == self.name else None
+class HubClients:
+    """The clients of a hub, by name. Thread-safe."""
+
+    def __init__(self, hub: ClientPort) -> None:
+        self._hub, self._processor = hub, hub.processor
+        self._clients: dict[str, HubClient] = {}
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def client(self, name: str, member: "SealingMember | None" = None) -> HubClient:
+        """Return the client of that name, created if needed, and attach it to its durable subscriptions."""
+        processor = self._processor
+        with processor.lock:
+            processor.check_open()
+            if member is not None:
+                self._hub.members.put(name, member)
+            client = self._clients.get(name)
+            if client is None:
+                client = self._clients[name] = HubClient(self._hub, name, self)
+                for subscription in processor.registry.subscriptions_of(name):
+                    subscription.attach(None)  # durable subscriptions stay when their client leaves
+            return client
+
+    def remove(self, client: HubClient) -> None:
+        """Disconnect a client and free its name; its subscriptions are removed, except durable ones."""
+        if not self._processor.closed:
+            self._hub.control(Disconnect(client.name))
+        with self._processor.lock:
+            if self._clients.get(client.name) is client:
+                del self._clients[client.name]
+                self._hub.members.forget(client.name)
 
 
-def _with_id(subscription: Subscription, existing: HubSubscription | None, id: str) -> Subscription:  # noqa: A002
-    """Return the subscription with its id; resuming without a policy or a token keeps the present ones."""
-    if existing is None:
-        return msgspec.structs.replace(subscription, id=id)
-    policy = existing.subscription.policy if subscription.policy is None else subscription.policy
-    token = existing.subscription.token if subscription.token is None else subscription.token
-    return msgspec.structs.replace(subscription, id=existing.id, policy=policy, token=token)
+def checked_callback(callback: Any) -> Any:
+    """Return the callback; raise `InvalidValueError` if it is not callable."""
+    if callback is not None and not callable(callback):
+        raise InvalidValueError(f"callback: a function of a notification, not {type(callback).__name__}")
+    return callback
 
 
-def id_of(id_or_handle: str | HubSubscription | HubAdvertisement) -> str:
+def waits_for_disk(safe: Any) -> bool:
+    """Return whether the caller waits for the disk: True for "journaled", False for "accepted"."""
+    if safe not in ("journaled", "accepted"):
+        raise InvalidValueError(f"safe: must be 'journaled' or 'accepted', not {safe!r}")
+    return bool(safe == "journaled")
+
+
+def id_of(id_or_handle: str | HasId) -> str:
     """Return the id of a subscription or an advertisement, which may be given as its id or as its handle."""
     if isinstance(id_or_handle, HubSubscription | HubAdvertisement):
         return id_or_handle.id

@@ -2,10 +2,11 @@
 
 import threading
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from tidings.hub.subscription import HubSubscription
 from tidings.model.notification import Notification
+from tidings.runtime.outcome import OperationOutcome, ReleaseBatch, batches, expect_batch
 
 _CALLBACK_BATCH = 64  # notifications that one callback gets before the next subscription's callback runs
 
@@ -17,7 +18,9 @@ class Runnable(Protocol):
         """Claim the callback for this thread; False if nothing waits or another thread runs it."""
         ...
 
-    def run(self, limit: int) -> None: ...
+    def run(self, limit: int) -> int:
+        """Run the callback; return how many times it has raised."""
+        ...
 
     def release(self) -> None: ...
 
@@ -29,10 +32,6 @@ class Callbacks:
         self.failed = 0
         self._threads = threading.local()
         self._count_lock = threading.Lock()
-
-    def count_failure(self) -> None:
-        with self._count_lock:
-            self.failed += 1
 
     def wake(self, subscription: Runnable) -> None:
         """Schedule the subscription's callback for this thread's next `run`. Cheap; may be called with locks held."""
@@ -52,7 +51,10 @@ class Callbacks:
             while ready:
                 subscription = ready.popleft()
                 try:
-                    subscription.run(_CALLBACK_BATCH)
+                    failed = subscription.run(_CALLBACK_BATCH)
+                    if failed:
+                        with self._count_lock:
+                            self.failed += failed
                 finally:
                     subscription.release()
                 self.wake(subscription)  # more notifications may have come, or the limit was reached
@@ -62,26 +64,30 @@ class Callbacks:
                 ready.popleft().release()
 
 
-class ReleaseBatch(NamedTuple):
-    """The deliveries of one publication, to be released once the journal is synced up to `after`."""
-
-    deliveries: list[tuple[HubSubscription, Notification]]
-    offset: int  # the publication's journal offset
-    after: int
-
-
 class DeliveryQueue:
-    """Releases deliveries into inboxes in publication order. `add` needs the hub's lock; any thread may `drain`."""
+    """Releases deliveries into inboxes in publication order. `queue` needs the hub's lock; any thread may `drain`."""
 
     def __init__(self, callbacks: Callbacks) -> None:
-        self._batches: deque[ReleaseBatch] = deque()
+        self._batches: deque[tuple[int, ReleaseBatch[HubSubscription]]] = deque()  # after the offset to be synced
         self._drain_lock = threading.Lock()
         self._callbacks = callbacks
         self.delivered = self.lost = 0
 
-    def add(self, batch: ReleaseBatch) -> None:
-        """Append the deliveries of a publication. The hub's lock is held."""
-        self._batches.append(batch)
+    def queue(self, outcome: OperationOutcome[HubSubscription], first: int, meta_events_offset: int, end: int) -> None:
+        """Append the deliveries of an outcome, to be released once the journal is synced up to `end`.
+
+        Args:
+            outcome: The outcome of an operation.
+            first: The offset of the operation's own row.
+            meta_events_offset: The offset of the first meta-event's row.
+            end: The offset up to which the journal must be synced; 0 if the deliveries do not wait for the disk.
+        """
+        if not outcome.meta_events and not outcome.durable:
+            self._batches.append((end, ReleaseBatch(outcome.deliveries, first)))
+            return
+        for batch in batches(outcome, first, meta_events_offset):
+            self._batches.append((end, batch))
+            expect_batch(batch)
 
     def drain(self, synced: int) -> list[tuple[HubSubscription, Notification]]:
         """Put every delivery whose rows are synced into its inbox; return the notifications lost to full inboxes.
@@ -91,9 +97,9 @@ class DeliveryQueue:
         """
         losses: list[tuple[HubSubscription, Notification]] = []
         with self._drain_lock:
-            batches = self._batches
-            while batches and batches[0].after <= synced:
-                deliveries, offset, _ = batches.popleft()
+            queue = self._batches
+            while queue and queue[0][0] <= synced:
+                _, (deliveries, offset) = queue.popleft()
                 self.delivered += len(deliveries)
                 for subscription, notification in deliveries:
                     lost = subscription.inbox.put(notification, offset)

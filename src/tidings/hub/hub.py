@@ -8,16 +8,16 @@ import msgspec
 
 from tidings.engine.operations import ApplyNotice, LearnTopic, Revoke
 from tidings.engine.settings import Settings
-from tidings.hub.client import HubAdvertisement, HubClient, id_of
-from tidings.hub.journal_store import JournalStore
-from tidings.hub.processor import Processor
-from tidings.hub.queries import explain_event, past_event, possible_event
-from tidings.hub.stats import Stats
+from tidings.hub.client import HasId, HubAdvertisement, HubClient, HubClients, id_of
+from tidings.hub.node import HubNode, Stats
 from tidings.hub.subscription import HubSubscription
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import checked_client
 from tidings.model.schema import Schema
 from tidings.runtime.clock import Clock, SystemClock
+from tidings.runtime.journal_store import JournalStore
+from tidings.runtime.processor import Processor
+from tidings.runtime.queries import explain_event, past_event, possible_event
 from tidings.runtime.trust import Provider
 
 if TYPE_CHECKING:
@@ -91,8 +91,10 @@ class Hub:
             advertisements_required=advertisements_required,
         )
         try:
-            self._processor = Processor(settings, clock, trust, journal_store, gate)
-            self._own = HubClient(self._processor, self.name)
+            self._node = HubNode(settings, clock, trust, journal_store, gate)
+            self._processor = self._node.processor
+            self._clients = HubClients(self._node)
+            self._own = HubClient(self._node, self.name)
             for schema in schemas:
                 if self._processor.registry.schemas.get(schema.subject) != schema:
                     self._own.schema(schema)
@@ -106,7 +108,7 @@ class Hub:
         return self._processor.name
 
     @property
-    def processor(self) -> Processor:
+    def processor(self) -> Processor[HubSubscription]:
         """The hub's processor, with the engine, the subscription registry and the journal store, for inspection.
 
         Changes made directly to these objects are not journaled.
@@ -132,7 +134,7 @@ class Hub:
         """
         if name == self.name:
             raise InvalidValueError(f"{name!r} is the hub's own name; hub.subscribe and hub.advertise act for it")
-        return self._processor.client(checked_client(name), member)
+        return self._clients.client(checked_client(name), member)
 
     # For the operator: the hub's own advertisements and subscriptions, and policies on those of clients
 
@@ -177,15 +179,15 @@ class Hub:
 
     def learn(self, record: bytes) -> None:
         """Register a secure topic from its record, signed by the owner: from now on its events need a token."""
-        self._processor.apply_security_news(LearnTopic(_signed(record, "record")))
+        self._node.apply_security_news(LearnTopic(_signed(record, "record")))
 
     def heed(self, notice: bytes) -> None:
         """Apply a notice of a topic's key management centre: the valid epochs and the withdrawn grants."""
-        self._processor.apply_security_news(ApplyNotice(_signed(notice, "notice")))
+        self._node.apply_security_news(ApplyNotice(_signed(notice, "notice")))
 
     def revoke(self, update: bytes) -> None:
         """Apply a signed update of the certificate authority's revocation list, effective at once."""
-        self._processor.apply_security_news(Revoke(_signed(update, "update")))
+        self._node.apply_security_news(Revoke(_signed(update, "update")))
 
     # Inspection
 
@@ -196,7 +198,7 @@ class Hub:
 
     def stats(self) -> Stats:
         """Return the hub's counters since it was opened, and its current numbers of clients and subscriptions."""
-        return self._processor.stats_snapshot()
+        return self._node.stats(len(self._clients))
 
     def store(self, name: str) -> list[str]:
         """Return the messages that policies persisted under `name`, newest last, as far as they are in memory.
@@ -208,7 +210,7 @@ class Hub:
 
     @overload
     def explain(
-        self, event: Any, subscription: str | HubSubscription, *, publisher: str = ..., **about: Any
+        self, event: Any, subscription: str | HasId, *, publisher: str = ..., **about: Any
     ) -> "Explanation": ...
 
     @overload
@@ -219,7 +221,7 @@ class Hub:
     def explain(
         self,
         event: Any,
-        subscription: str | HubSubscription | None = None,
+        subscription: str | HasId | None = None,
         *,
         client: str | None = None,
         publisher: str = "somebody",
@@ -257,19 +259,19 @@ class Hub:
         durable subscription stay, and so do rows that no snapshot covers.
         """
         journal_store = self._processor.journal_store
-        return 0 if journal_store is None else journal_store.retain(self._processor, before, max_bytes)
+        return 0 if journal_store is None else journal_store.upkeep.retain(before, max_bytes)
 
     def snapshot(self) -> None:
         """Write a snapshot of the current state, so that opening the hub need not read the journal before it."""
         if self._processor.journal_store is not None:
-            self._processor.journal_store.snapshot(self._processor)
+            self._processor.journal_store.upkeep.snapshot()
 
     def close(self) -> None:
         """Close the hub and its journal.
 
         What waits in durable subscriptions is there again when the hub is reopened.
         """
-        self._processor.close()
+        self._node.close()
 
     def __enter__(self) -> Self:
         return self

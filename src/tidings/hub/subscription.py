@@ -2,8 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from uuid import UUID
 
 from tidings.model.errors import ClosedError, InvalidValueError, SecurityError
@@ -11,10 +11,11 @@ from tidings.model.notification import Notification
 from tidings.model.receipt import NO_JOURNAL_IN_HUB
 from tidings.model.subscription import Subscription
 from tidings.model.time_arguments import checked_timeout
+from tidings.runtime.durable_inbox import DurableInbox
 from tidings.runtime.inboxes import Inbox
+from tidings.runtime.subscription_registry import RegisteredSubscription
 
 if TYPE_CHECKING:
-    from tidings.hub.processor import Processor
     from tidings.policy.policy import Policy
     from tidings.runtime.due_from_journal import Since
 
@@ -41,7 +42,39 @@ class _Listener:
         self.stalled = False  # the callback waits, since the subscription's token is no longer valid
 
 
-class HubSubscription:
+class SubscriptionPort(Protocol):
+    """What a subscription needs of its hub."""
+
+    def acknowledge(self, subscription: RegisteredSubscription, events: Iterable[UUID]) -> int:
+        """Acknowledge events of a durable subscription; return how many notifications are newly acknowledged."""
+        ...
+
+    def wake(self, subscription: "HubSubscription") -> None:
+        """Run the callback of the subscription if notifications wait for it."""
+
+    def unsubscribe(self, client: str, id: str, policy: Any = None) -> None:  # noqa: A002
+        """Remove a subscription of the client; `policy` holds the rules to run before the removal."""
+
+    def replay(self, ids: list[str], since: "Since") -> Iterator[Notification]:
+        """Replay the journaled events from `since` on: yield the notifications that the subscriptions would get now."""
+        ...
+
+    def check_token(self, subscription: Subscription) -> None:
+        """Raise `SecurityError` if the subscription's token is no longer valid."""
+
+    def may_receive(self, notification: Notification) -> bool:
+        """Return whether a waiting notification may still be handed to its subscriber, given later revocations."""
+        ...
+
+    def decrypt(self, notification: Notification, policy: str | None) -> Notification | None:
+        """Return the notification decrypted for its subscriber, or None if it cannot be decrypted."""
+        ...
+
+    def log_line(self, line: str) -> None:
+        """Log a line."""
+
+
+class HubSubscription(RegisteredSubscription):
     """The handle of a subscription, returned by `HubClient.subscribe`. Every method may be called from any thread.
 
     `lost` counts notifications that did not fit into the inbox, `refused` those that the subscriber, a member, could
@@ -49,12 +82,11 @@ class HubSubscription:
     journal.
     """
 
-    __slots__ = ("_listener", "_processor", "inbox", "subscription")
+    __slots__ = ("_hub", "_listener")
 
-    def __init__(self, processor: "Processor", subscription: Subscription, inbox: Inbox) -> None:
-        self.subscription = subscription
-        self.inbox = inbox
-        self._processor = processor
+    def __init__(self, hub: SubscriptionPort, subscription: Subscription, inbox: Inbox) -> None:
+        super().__init__(subscription, inbox)
+        self._hub = hub
         self._listener: _Listener | None = None
 
     @property
@@ -66,7 +98,8 @@ class HubSubscription:
     def findings(self) -> list[str]:
         """Remarks on the subscription's policy, and a warning if the hub has no journal for a durable subscription."""
         of_policy = [] if self._listener is None else self._listener.findings
-        is_kept = self.durable is None or self._processor.journal_store is not None
+        inbox = self.inbox
+        is_kept = not isinstance(inbox, DurableInbox) or inbox.has_journal
         return [*of_policy] if is_kept else [*of_policy, NO_JOURNAL_IN_HUB]
 
     @property
@@ -84,23 +117,6 @@ class HubSubscription:
             if self._listener is None:
                 self._listener = _Listener()
             return self._listener
-
-    @property
-    def durable(self) -> str | None:
-        return self.subscription.durable
-
-    @property
-    def id(self) -> str:
-        return self.subscription.id
-
-    @property
-    def subscriber(self) -> str:
-        return self.subscription.subscriber
-
-    @property
-    def waiting(self) -> int:
-        """The number of notifications to be taken; of a durable subscription, including those only in the journal."""
-        return self.inbox.waiting
 
     @property
     def lost(self) -> int:
@@ -152,16 +168,17 @@ class HubSubscription:
         for event in events:
             if not isinstance(event, UUID):
                 raise InvalidValueError(f"acknowledge takes notifications or ids of events, not {type(event).__name__}")
-        return self._processor.acknowledge(self, events)
+        return self._acknowledge(events)
 
     def acknowledge_all(self) -> int:
         """Acknowledge every notification that was taken; return how many."""
-        return self._processor.acknowledge(self, self.inbox.taken_events())
+        inbox = self.inbox
+        return self._acknowledge(inbox.taken_events() if isinstance(inbox, DurableInbox) else ())
 
     def redeliver(self) -> int:
         """Put taken but unacknowledged notifications back into the inbox, in their order; return how many."""
         count = self.inbox.redeliver()
-        self._processor.wake(self)
+        self._hub.wake(self)
         return count
 
     def replay(self, since: "Since" = None) -> Iterator[Notification]:
@@ -169,11 +186,11 @@ class HubSubscription:
 
         Neither the inbox nor the journal changes.
         """
-        return self._processor.replay([self.id], since)
+        return self._hub.replay([self.id], since)
 
     def unsubscribe(self, policy: "str | Policy | None" = None) -> None:
         """End the subscription for good, even a durable one. Waiting notifications can still be taken."""
-        self._processor.unsubscribe(self.subscriber, self.id, policy)
+        self._hub.unsubscribe(self.subscriber, self.id, policy)
 
     def close(self) -> None:
         """End the subscription, or detach from a durable one, which goes on collecting until it is resumed."""
@@ -197,21 +214,24 @@ class HubSubscription:
 
         Dropped events are acknowledged.
         """
-        self._processor.check_token(self.subscription)
+        self._hub.check_token(self.subscription)
         notifications = self.inbox.take(limit, timeout)
-        allowed = [notification for notification in notifications if self._processor.may_receive(notification)]
+        allowed = [notification for notification in notifications if self._hub.may_receive(notification)]
         if len(allowed) < len(notifications) and self.durable is not None:
             allowed_ids = {notification.event.id for notification in allowed}
-            self._processor.acknowledge(
-                self,
-                [notification.event.id for notification in notifications if notification.event.id not in allowed_ids],
+            self._acknowledge(
+                notification.event.id for notification in notifications if notification.event.id not in allowed_ids
             )
-        decrypted = [
-            self._processor.members.decrypt(notification, self.subscription.policy) for notification in allowed
-        ]
+        decrypted = [self._hub.decrypt(notification, self.subscription.policy) for notification in allowed]
         if None in decrypted:
             self._ensure_listener().refused += decrypted.count(None)
         return [notification for notification in decrypted if notification is not None]
+
+    def _acknowledge(self, events: Iterable[UUID]) -> int:
+        count = self._hub.acknowledge(self, events)
+        if count:
+            self._hub.wake(self)  # the inbox may have room for more
+        return count
 
     # Called by the hub
 
@@ -236,15 +256,11 @@ class HubSubscription:
             self._ensure_listener().callback = callback
         self.inbox.redeliver()
 
-    def end(self) -> None:
-        """Close the inbox: no more notifications come."""
-        self.inbox.close()
-
     def detach(self) -> None:
         """Detach the listener; the inbox of a durable subscription goes on collecting."""
         if self._listener is not None:
             self._listener.callback = None
-        self.inbox.detach_listener()
+        super().detach()
 
     def claim(self) -> bool:
         """Claim the callback for the calling thread; False if there is nothing to do or another thread runs it."""
@@ -263,32 +279,37 @@ class HubSubscription:
         with _LISTENER_LOCK:
             listener.claimed = False
 
-    def run(self, limit: int) -> None:
-        """Call the callback with up to `limit` notifications; returning acknowledges, raising is counted and logged."""
+    def run(self, limit: int) -> int:
+        """Call the callback with up to `limit` notifications; returning acknowledges, raising is counted and logged.
+
+        Returns how many times the callback has raised.
+        """
         done: list[UUID] = []
+        failed = 0
         try:
             for notification in self._take_for_callback(limit):
                 callback = self.callback
                 if callback is None or self.inbox.closed:
-                    return
+                    break
                 try:
                     callback(notification)
                 except Exception:
+                    failed += 1
                     self._ensure_listener().failed += 1
-                    self._processor.count_callback_failure()
                     _LOG.exception("the callback of the subscription %s raised", self.id)
                 else:
                     done.append(notification.event.id)
         finally:
             if done and self.durable is not None:
                 self._acknowledge_quietly(done)
+        return failed
 
     def _take_for_callback(self, limit: int) -> list[Notification]:
         try:
             return self._take(limit, 0)
         except SecurityError as error:
             self._ensure_listener().stalled = True
-            self._processor.log_line(f"the callback of the subscription {self.id} has to wait: {error.reason}")
+            self._hub.log_line(f"the callback of the subscription {self.id} has to wait: {error.reason}")
             return []
         except Exception:
             self._ensure_listener().callback = None  # otherwise the callback would be retried for ever
@@ -297,6 +318,6 @@ class HubSubscription:
 
     def _acknowledge_quietly(self, done: list[UUID]) -> None:
         try:
-            self._processor.acknowledge(self, done)
+            self._acknowledge(done)
         except Exception:  # the notifications are redelivered after a restart
             _LOG.exception("what the callback of the subscription %s has done cannot be acknowledged", self.id)

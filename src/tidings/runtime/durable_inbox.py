@@ -21,10 +21,22 @@ from collections.abc import Callable, Container, Iterable
 from uuid import UUID
 
 from tidings.model.notification import Notification
-from tidings.runtime.inboxes import AcknowledgedEvents, BoundedInbox
+from tidings.runtime.inboxes import BoundedInbox
 
 Entry = tuple[int, Notification]  # offset of the publication, and the subscription's notification of it
 Read = Callable[[int, int], tuple[list[Entry], int]]  # (offset, count) -> entries, and the offset to read on from
+
+
+class AcknowledgedEvents:
+    """An acknowledgement's effect on a durable inbox: offsets below `floor`, and those in `beyond`, are acknowledged.
+
+    `events` are the ids, `count` the number of notifications.
+    """
+
+    __slots__ = ("beyond", "count", "events", "floor")
+
+    def __init__(self, floor: int, beyond: list[int], count: int, events: list[UUID]) -> None:
+        self.floor, self.beyond, self.count, self.events = floor, beyond, count, events
 
 
 class DurableInbox(BoundedInbox):
@@ -47,6 +59,11 @@ class DurableInbox(BoundedInbox):
     def waiting(self) -> int:
         """The number of notifications due and not taken, in memory or in the journal."""
         return max(0, self._unacknowledged - len(self._taken))
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether notifications that do not fit into the window are read from a journal."""
+        return self._read is not None
 
     @property
     def size(self) -> int:

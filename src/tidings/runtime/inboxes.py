@@ -2,10 +2,10 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterable
-from typing import Protocol
-from uuid import UUID
+from typing import Any, Protocol
 
+from tidings.model.errors import InvalidValueError
+from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS, MAX_INBOX_NOTIFICATIONS
 from tidings.model.notification import Notification
 
 
@@ -55,22 +55,8 @@ class Inbox(Protocol):
         """Mark that a listener is there again, after `detach_listener`."""
         ...
 
-    def expect(self, offset: int) -> None:
-        """Announce that the notification of the publication at `offset` will come; a durable inbox counts it as due."""
-
     def redeliver(self) -> int:
         """Put taken but unacknowledged notifications back; return how many. Only durable inboxes have any."""
-        ...
-
-    def taken_events(self) -> list[UUID]:
-        """Return the ids of the events that were taken and are not acknowledged."""
-        ...
-
-    def acknowledgement(self, events: Iterable[UUID]) -> "AcknowledgedEvents | None":
-        """Compute the effect of acknowledging these events.
-
-        None if there is none, as in any inbox that is not durable.
-        """
         ...
 
 
@@ -79,17 +65,8 @@ class TransientInbox:
 
     __slots__ = ()
 
-    def expect(self, offset: int) -> None:
-        return
-
     def redeliver(self) -> int:
         return 0
-
-    def taken_events(self) -> list[UUID]:
-        return []
-
-    def acknowledgement(self, events: Iterable[UUID]) -> "AcknowledgedEvents | None":
-        return None
 
 
 class BoundedInbox(TransientInbox):
@@ -172,13 +149,10 @@ class BoundedInbox(TransientInbox):
             self._waiters -= 1
 
 
-class AcknowledgedEvents:
-    """An acknowledgement's effect on a durable inbox: offsets below `floor`, and those in `beyond`, are acknowledged.
-
-    `events` are the ids, `count` the number of notifications.
-    """
-
-    __slots__ = ("beyond", "count", "events", "floor")
-
-    def __init__(self, floor: int, beyond: list[int], count: int, events: list[UUID]) -> None:
-        self.floor, self.beyond, self.count, self.events = floor, beyond, count, events
+def inbox_limit(limit: Any) -> int:
+    """Return the checked limit of an inbox, or the default for None."""
+    if limit is None:
+        return DEFAULT_INBOX_NOTIFICATIONS
+    if type(limit) is not int or not 0 < limit <= MAX_INBOX_NOTIFICATIONS:
+        raise InvalidValueError(f"limit: from 1 to MAX_INBOX_NOTIFICATIONS ({MAX_INBOX_NOTIFICATIONS:,})")
+    return limit

@@ -32,7 +32,7 @@ class Receipts:
 
     def __init__(self) -> None:
         self._first: dict[UUID, _StoredReceipt] = {}
-        self._unhashed: dict[UUID, tuple[Event, int]] = {}  # events that are not hashed yet
+        self.unhashed: dict[UUID, tuple[Event, int]] = {}  # events that `hash_pending` has yet to hash
 
     def record(self, event: Event, offset: int) -> None:
         """Remember the receipt of a sealed event."""
@@ -49,23 +49,18 @@ class Receipts:
         if event.id in self._first:
             self.record(event, offset)
         else:
-            self._unhashed[event.id] = event, offset
-
-    @property
-    def has_unhashed(self) -> bool:
-        """Whether `hash_pending` has events to hash."""
-        return bool(self._unhashed)
+            self.unhashed[event.id] = event, offset
 
     def hash_pending(self) -> None:
         """Hash the events of `record_unhashed`."""
-        unhashed, self._unhashed = self._unhashed, {}
+        unhashed, self.unhashed = self.unhashed, {}
         for event, offset in unhashed.values():
             self.record(event, offset)
 
     def forget(self, event: UUID) -> None:
         """Forget an event that could not be journaled."""
         self._first.pop(event, None)
-        self._unhashed.pop(event, None)
+        self.unhashed.pop(event, None)
 
     def first_receipt(self, event: Event) -> Receipt | None:
         """Return the receipt that the sealed event got when it came first; None if it is new or no longer remembered.
@@ -73,7 +68,7 @@ class Receipts:
         Raises:
             RefusedError: Another event was published under its id.
         """
-        if event.id in self._unhashed:
+        if event.id in self.unhashed:
             self.hash_pending()
         stored = self._first.get(event.id)
         if stored is None or event.signature is None:

@@ -14,7 +14,7 @@ import msgspec
 
 from tests.compatibility.names import stored
 from tests.compatibility.names.layouts import Sampler, alternatives
-from tidings.broker.links.resender import redelivery_floor_row, redelivery_row
+from tidings.broker.journal_extension import redelivery_floor_row, redelivery_row
 from tidings.engine import journal_codec
 from tidings.engine.effects import DecisionMade, Persist
 from tidings.engine.headers import ForwardingHeader, Provenance
@@ -40,7 +40,6 @@ from tidings.engine.operations import (
 from tidings.engine.overlay.redelivery import RedeliveryState
 from tidings.filters import ContextFilter, Filter
 from tidings.hub import Hub
-from tidings.hub.outcome import OperationOutcome
 from tidings.journal import Journal, Record, Snapshot
 from tidings.journal import Operation as Row
 from tidings.journal.lock import FILE as LOCK_FILE
@@ -69,6 +68,8 @@ from tidings.protocol.operations import decode_forwarded, operation_frame, read_
 from tidings.protocol.publications import WirePublication, decode_prefix, encode_prefix
 from tidings.routing.bloom import Bloom
 from tidings.runtime import delivery_record
+from tidings.runtime.outcome import OperationOutcome
+from tidings.runtime.subscription_registry import RegisteredSubscription
 
 
 class Sample(NamedTuple):
@@ -264,7 +265,7 @@ def _row_of(operation: Any) -> bytes:
 
 def _driver_rows() -> dict[str, Row]:
     """Rows that a hub or a broker writes for itself."""
-    outcome = OperationOutcome()
+    outcome: OperationOutcome[RegisteredSubscription] = OperationOutcome()
     outcome.persisted = (Persist("messages", "text"),)
     (persist,) = outcome.rows(None, {})
     judge = Redecide(_EVENT, "car-2", ("s-1",), ForwardingHeader(meta=True), "b2", (("police", True),), ())

@@ -5,20 +5,20 @@ The keys are texts of this file, not names of classes; the numbers in them are t
 
 from typing import Any
 
-from tidings.broker import node
+from tidings.broker import journal_extension
 from tidings.broker.sessions import queries
 from tidings.engine.headers import ForwardingHeader
 from tidings.engine.overlay.redelivery import RedeliveryState
 from tidings.engine.security import topic_gossip
 from tidings.engine.state import snapshot
 from tidings.engine.state.static_projections import StaticProjections
-from tidings.hub.journal_store import HubSnapshot
 from tidings.journal import Operation as Row
 from tidings.journal.segment import SegmentEnds
 from tidings.model import schema
 from tidings.model.notification import Trace
 from tidings.protocol import answers, handshake, notifications, operations, publications, requests
 from tidings.runtime.delivery_record import NotificationChanges, PendingDecisionRecord
+from tidings.runtime.journal_upkeep import HubSnapshot
 from tidings.security import encoding, topic_record, trust_group, vault
 from tidings.security.ca import revocation
 from tidings.security.kmc import state
@@ -85,7 +85,7 @@ SNAPSHOT: dict[str, Any] = {
     "snapshot": HubSnapshot,
     "snapshot.engine": snapshot.SavedState,
     "snapshot.engine.assurance": topic_gossip._State,
-    "snapshot.more": node._BrokerSnapshot,
+    "snapshot.more": journal_extension._BrokerSnapshot,
 }
 SECURITY: dict[str, Any] = {
     "addition": envelope.Addition,

@@ -7,7 +7,8 @@ from typing import NamedTuple, Protocol
 from tidings.broker.links.handover import Destination, Handover
 from tidings.broker.links.links import NeighbourLinks
 from tidings.broker.links.resender import Resender
-from tidings.broker.ports import NodePort, Scheduler, Sessions, Task
+from tidings.broker.ports import NodePort, Scheduler, Sessions
+from tidings.broker.release_queue import Task
 from tidings.engine.effects import (
     ClientMoved,
     Effect,
@@ -19,7 +20,7 @@ from tidings.engine.effects import (
     Wake,
 )
 from tidings.engine.operations import SetContext, Tick
-from tidings.engine.overlay.redelivery import RedeliveryState
+from tidings.engine.overlay.redelivery import RedeliveryTracker
 from tidings.model.errors import JournalError
 from tidings.model.event import Event
 from tidings.model.values import Context
@@ -136,13 +137,10 @@ class RemoteEffects:
         """Append the redelivery state to the journal, which is about to be synced."""
         self._parts.resender.before_sync()
 
-    def redelivery_state(self) -> RedeliveryState:
-        """Return the redelivery state: what other brokers have yet to be sent."""
-        return self._parts.resender.tracker.state()
-
-    def needed(self) -> int | None:
-        """Return the offset from which the journal may have to be read again for other brokers."""
-        return self._parts.resender.tracker.needed
+    @property
+    def redelivery(self) -> RedeliveryTracker:
+        """Knows what other brokers have yet to be sent."""
+        return self._parts.resender.tracker
 
     def flush(self) -> None:
         """End a turn of the event loop."""

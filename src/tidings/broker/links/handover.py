@@ -25,12 +25,11 @@ from tidings.engine import Engine
 from tidings.engine.effects import DecisionMade, PublicationSettled
 from tidings.engine.operations import Operation, Redecide, Republish, TransferBacklog, Unsubscribe
 from tidings.engine.overlay.redelivery import MOVING
-from tidings.hub.outcome import OperationOutcome
-from tidings.hub.subscription import HubSubscription
-from tidings.hub.subscription_registry import SubscriptionRegistry
 from tidings.model.errors import TidingsError
 from tidings.model.notification import Notification
 from tidings.model.values import Context
+from tidings.runtime.outcome import OperationOutcome
+from tidings.runtime.subscription_registry import RegisteredSubscription, SubscriptionRegistry
 
 _MAX_PARCEL = 200  # notifications of a parcel, at most
 _MAX_PARCEL_BYTES = 1024 * 1024  # payload bytes, above which a parcel takes no more notifications
@@ -41,7 +40,7 @@ class BacklogTransfer(NamedTuple):
     """A parcel on its way to another broker: notifications of one subscription, or a client's context."""
 
     client: str
-    subscription: HubSubscription | None  # None: the client's context
+    subscription: RegisteredSubscription | None  # None: the client's context
     events: list[UUID]
     sent: float
 
@@ -57,7 +56,7 @@ class DurableBacklog(NamedTuple):
     """What waits for a client that has moved, in one of its durable subscriptions."""
 
     client: str
-    subscription: HubSubscription
+    subscription: RegisteredSubscription
     inbox: SessionDurableInbox
 
 
@@ -78,7 +77,7 @@ class HandoverNode(Protocol):
         ...
 
     @property
-    def registry(self) -> SubscriptionRegistry:
+    def registry(self) -> SubscriptionRegistry[RegisteredSubscription]:
         """The subscriptions and the state of the clients."""
         ...
 
@@ -88,11 +87,11 @@ class HandoverNode(Protocol):
         ...
 
     @property
-    def acknowledge(self) -> Callable[[HubSubscription, Iterable[UUID]], int]:
+    def acknowledge(self) -> Callable[[RegisteredSubscription, Iterable[UUID]], int]:
         """Acknowledges events of a durable subscription; returns how many notifications are newly acknowledged."""
         ...
 
-    def drive(self, operation: Operation) -> OperationOutcome:
+    def drive(self, operation: Operation) -> OperationOutcome[RegisteredSubscription]:
         """Have the engine handle an operation that is not journaled itself."""
         ...
 
@@ -215,7 +214,7 @@ class Handover:
         for client in list(self._destinations):
             self._send(client)
 
-    def _durable_subscriptions(self, client: str) -> list[HubSubscription]:
+    def _durable_subscriptions(self, client: str) -> list[RegisteredSubscription]:
         """Return the durable subscriptions of a client that are still registered here."""
         return [
             subscription

@@ -13,17 +13,17 @@ from uuid import UUID
 import msgspec
 
 from tidings import journal
+from tidings.broker.journal_extension import redelivery_floor_row, redelivery_row
 from tidings.broker.ports import NodePort, Scheduler
 from tidings.engine.effects import ClientMoved, Effect, PublicationSettled, TopologyChanging, TopologySettled
 from tidings.engine.operations import SetLaggingBrokers
 from tidings.engine.overlay.redelivery import RedeliveryState, RedeliveryTracker, ResendRange
 from tidings.filters import ContextFilter
-from tidings.hub.journal_store import JournalStore
 from tidings.journal import PUBLISH
 from tidings.model.errors import OffsetGoneError, TidingsError
 from tidings.model.event import Event
+from tidings.runtime.journal_store import JournalStore
 
-DEBTS = "debts"  # the kind of the rows with the redelivery state
 _MAX_PIECE = 256  # publications of a piece, at most
 _MAX_ROWS_READ = 10_000  # journal rows that are read for a piece, at most
 _MIN_JOURNAL_SECONDS = 1.0  # seconds between two rows with the redelivery state, at least
@@ -224,22 +224,3 @@ class Resender:
             only_floor = state == msgspec.structs.replace(self._journaled_state, floor=state.floor)
             self._journaled_state = state
             node.write(redelivery_floor_row(state.floor) if only_floor else redelivery_row(state))
-
-
-def redelivery_row(state: RedeliveryState) -> journal.Operation:
-    """Return the journal row with the whole redelivery state."""
-    # Through JSON, since a row holds lists and `to_builtins` would leave tuples.
-    return journal.Operation.control(DEBTS, body=msgspec.json.decode(msgspec.json.encode(state)))
-
-
-def redelivery_floor_row(floor: int) -> journal.Operation:
-    """Return the journal row that changes only the floor: the offset below which everything is settled."""
-    return journal.Operation.control(DEBTS, body={"floor": floor})
-
-
-def read_redelivery_row(row: journal.Operation, before: RedeliveryState | None = None) -> RedeliveryState:
-    """Return the redelivery state after a row, given the state before it."""
-    content = row.content()
-    if len(content) == 1:
-        return msgspec.structs.replace(before or RedeliveryState(), floor=content["floor"])
-    return msgspec.convert(content, RedeliveryState)

@@ -12,8 +12,8 @@ from tidings.broker.net.tls import Certificates
 from tidings.broker.ports import Links, Scheduler, Sessions
 from tidings.engine import Engine
 from tidings.engine.overlay.redelivery import Recipient
-from tidings.hub.journal_store import JournalStore
 from tidings.model.errors import TidingsError
+from tidings.runtime.journal_store import JournalStore
 
 
 class HealthNode(Protocol):

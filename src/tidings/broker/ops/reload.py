@@ -1,7 +1,6 @@
 """Reload: apply another configuration to a running broker, as far as that needs no restart."""
 
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -24,12 +23,10 @@ from tidings.model.subscription import Subscription
 class ReloadNode(OperationPort, Protocol):
     """What a reload needs of the node."""
 
-    settings: Settings
     name: str
 
-    @property
-    def lock(self) -> AbstractContextManager[Any]:
-        """Held while the settings change."""
+    def set_settings(self, settings: Settings) -> None:
+        """Apply other settings."""
         ...
 
 
@@ -81,9 +78,7 @@ class Reload:
         self._trust_groups.reload(groups)
         self._configuration.current = effective = former.with_reloadable(requested)
         node = self._node
-        with node.lock:
-            node.settings = engine_settings(effective)
-        node.engine.state.configure(node.settings)
+        node.set_settings(engine_settings(effective))
         if effective.limits != former.limits:
             self._attempts.set_limits(effective.limits)
             for session in self._sessions.all():

@@ -7,19 +7,16 @@ inbox of its own, from which a `DurableDelivery` sends as much as the subscriber
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tidings.broker.net.channel import Channel
-from tidings.hub.subscription import HubSubscription
 from tidings.model.errors import TidingsError
 from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 from tidings.runtime.durable_inbox import DurableInbox, Read
 from tidings.runtime.inboxes import TransientInbox
-
-if TYPE_CHECKING:
-    from tidings.hub.processor import Processor
+from tidings.runtime.subscription_registry import RegisteredSubscription
 
 
 class NotificationOutlet(Protocol):
@@ -90,13 +87,13 @@ class SessionInbox(TransientInbox):
 _NO_INBOX = SessionInbox()
 
 
-class SessionSubscription(HubSubscription):
+class SessionSubscription(RegisteredSubscription):
     """A non-durable subscription; its inbox is that of its subscriber's session while the session exists."""
 
     __slots__ = ()
 
-    def __init__(self, node: "Processor", subscription: Subscription) -> None:
-        super().__init__(node, subscription, _NO_INBOX)
+    def __init__(self, subscription: Subscription) -> None:
+        super().__init__(subscription, _NO_INBOX)
 
     def end(self) -> None:
         """Drop notifications from now on, since the subscription has ended."""

@@ -18,8 +18,6 @@ from tidings.broker.metrics import Metrics
 from tidings.broker.net.channel import Channel
 from tidings.broker.ports import Links, Scheduler
 from tidings.engine import Engine
-from tidings.hub.journal_store import JournalStore
-from tidings.hub.subscription_registry import SubscriptionRegistry
 from tidings.model.advertisement import Advertisement, listed_offer
 from tidings.model.errors import InvalidValueError, RefusedError, TidingsError
 from tidings.model.event import Event
@@ -30,6 +28,8 @@ from tidings.model.schema import versions_of
 from tidings.protocol import requests
 from tidings.protocol.notifications import notification_to_wire
 from tidings.routing.advertisement_table import META
+from tidings.runtime.journal_store import JournalStore
+from tidings.runtime.subscription_registry import RegisteredSubscription, SubscriptionRegistry
 from tidings.security.ca.revocation import RevocationUpdate
 from tidings.security.topic_record import TopicRecord
 from tidings.text_index import row_of
@@ -100,7 +100,7 @@ class QueryNode(Protocol):
         ...
 
     @property
-    def registry(self) -> SubscriptionRegistry:
+    def registry(self) -> SubscriptionRegistry[RegisteredSubscription]:
         """The subscriptions and the state of the clients."""
         ...
 
@@ -116,7 +116,7 @@ class QueryNode(Protocol):
 
 
 class EventQueries(NamedTuple):
-    """The queries about events that a hub answers, too; see `hub.queries`."""
+    """The queries about events that a hub answers, too; see `runtime.queries`."""
 
     past_event: Callable[[Any], Event | None]
     possible_event: Callable[..., Event]

@@ -16,8 +16,6 @@ from tidings.broker.sessions.inboxes import DurableDelivery, SessionDurableInbox
 from tidings.coerce import content_filter, context_filter, context_offer, policy_text
 from tidings.engine import operations
 from tidings.engine.effects import Reject
-from tidings.hub.subscription import HubSubscription
-from tidings.hub.subscription_registry import EMPTY_CONTEXT, LIMIT
 from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import InvalidValueError, RefusedError, TidingsError
 from tidings.model.event import checked_client
@@ -28,7 +26,8 @@ from tidings.model.values import Context
 from tidings.protocol import answers, requests
 from tidings.protocol.frames import FrameKind
 from tidings.protocol.handshake import Hello
-from tidings.runtime.arguments import inbox_limit
+from tidings.runtime.inboxes import inbox_limit
+from tidings.runtime.subscription_registry import EMPTY_CONTEXT, LIMIT, RegisteredSubscription
 
 _LOG = logging.getLogger("tidings.broker")
 
@@ -42,7 +41,7 @@ class RequestNode(OperationPort, Protocol):
         ...
 
     @property
-    def acknowledge(self) -> Callable[[HubSubscription, Iterable[UUID]], int]:
+    def acknowledge(self) -> Callable[[RegisteredSubscription, Iterable[UUID]], int]:
         """Acknowledges events of a durable subscription; returns how many notifications are newly acknowledged."""
         ...
 
@@ -200,7 +199,8 @@ class RequestHandlers:
         if isinstance(subscription, SessionSubscription):
             subscription.inbox = self._session.inbox
         elif isinstance(inbox, SessionDurableInbox):
-            subscription.attach(None)
+            inbox.attach_listener()
+            inbox.redeliver()
 
             def split(notifications: list[Notification]) -> tuple[list[Notification], list[Notification]]:
                 """Split notifications into those to send now and those that must wait; acknowledge all others."""

@@ -21,7 +21,6 @@ from tidings.broker.logs import Log
 from tidings.broker.metrics import Metrics
 from tidings.broker.net.channel import Channel, Frame
 from tidings.broker.net.rate_limits import TokenBucket
-from tidings.broker.pending_decisions import TrustPendingError
 from tidings.broker.ports import Scheduler, Sessions
 from tidings.broker.publish_handler import PublishHandler
 from tidings.broker.sessions.client_sessions import SubjectNumbers
@@ -40,6 +39,7 @@ from tidings.protocol.publications import (
     decode_prefix,
     publication_request_of,
 )
+from tidings.runtime.processor import TrustPendingError
 
 _LOG = Log("tidings.broker")
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -187,9 +187,8 @@ class Session:
         self._awaits_trust = False  # a trust answer, without which the next operation cannot be handled
         self._deferred_frames: list[Frame] = []
         self._deferred_bytes = 0
-        self._deferred_publications: list[
-            tuple[WirePublication, str | None]
-        ] = []  # to be accepted before `_deferred_frames`
+        # To be accepted before `_deferred_frames`: publications, each with its subject.
+        self._deferred_publications: list[tuple[WirePublication, str | None]] = []
         self.set_limits(configuration.current.limits)
 
     @property

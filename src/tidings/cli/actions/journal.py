@@ -79,7 +79,7 @@ def retain(folder: Path, days: float | None, size: int | None, *, as_json: bool)
     Raises:
         typer.BadParameter: Neither limit is set.
     """
-    from tidings.hub.journal_store import retain
+    from tidings.runtime.journal_upkeep import retain
 
     if days is None and size is None:
         raise typer.BadParameter("one of --days and --bytes is required")

@@ -73,6 +73,7 @@ class RedeliveryTracker:
         self.known: set[str] = {ABROAD}
         self.owed: dict[Recipient, int] = {}
         self._present: frozenset[str] = frozenset()  # the reachable brokers, while routing tables are complete
+        self.unsettled = 0  # how many publications are in flight, counting each round
         self._in_flight: dict[tuple[UUID, int], int] = {}  # in flight: an event and a round -> offset
         self._rounds: dict[int, int] = {}  # offset -> its rounds in flight
         self._offsets_in_flight: list[int] = []  # a heap of these offsets; some of them are settled
@@ -110,11 +111,6 @@ class RedeliveryTracker:
     def is_settled(self) -> bool:
         """Whether every reachable broker has every publication."""
         return not self._in_flight and not self.has_to_send
-
-    @property
-    def unsettled(self) -> int:
-        """How many publications are in flight, counting each round."""
-        return len(self._in_flight)
 
     def is_waiting(self, offset: int) -> bool:
         """Whether a publication is in flight, or owed to a broker that is or may be reachable."""
@@ -169,6 +165,7 @@ class RedeliveryTracker:
     def settled(self, event: UUID, round: int) -> bool:  # noqa: A002 - the route's word
         """Note that an event is settled in a round; return False if that round was of a former topology."""
         offset = self._in_flight.pop((event, round), None)
+        self.unsettled = len(self._in_flight)
         if offset is not None:
             self._progressed_at, self._patience = self._now, PATIENCE
             self._end_round(offset)
@@ -314,6 +311,7 @@ class RedeliveryTracker:
             self._progressed_at = self._now
         before = self._in_flight.pop((event, round), None)
         self._in_flight[event, round] = offset
+        self.unsettled = len(self._in_flight)
         if offset in self._rounds:
             self._rounds[offset] += 1
         else:
@@ -336,3 +334,4 @@ class RedeliveryTracker:
             self.owed[recipient] = self._owed_to(recipient, floor)
         self._sent_up_to.clear()
         self._in_flight, self._rounds, self._offsets_in_flight = {}, {}, []
+        self.unsettled = 0
