@@ -23,17 +23,25 @@ from tidings.filters import Filter
 from tidings.model.errors import InvalidValueError, RefusedError, SecurityError, TidingsError, UnreachableError
 from tidings.model.notification import Notification
 from tidings.protocol.requests import SubscribeRequest
-from tidings.security.ca.revocation import RevocationUpdate
+from tidings.security.ca.revocation import Revocations, RevocationUpdate
 from tidings.security.member import Member
 from tidings.security.rpc.kmc_messages import CHALLENGED, SUSPENDED
 from tidings.security.template import ANY, Template
-from tidings.security.tokens.credentials import Credentials
 from tidings.security.tokens.notices import KIND, NOTICE, REVOCATIONS, TOPIC, SignedNotice
 from tidings.security.tokens.token import Right, Token
 from tidings.security.topic_record import TopicRecord
 
 _LOG = logging.getLogger("tidings.client")
 _TOPICS_NAMED_MAX = 1_000  # topics named in the subscription; with more, it takes notices of all topics
+
+
+class NoticeCredentials(Protocol):
+    """What notices and revocation updates change: the credentials of a member."""
+
+    @property
+    def revocations(self) -> Revocations: ...
+    def heed(self, notice: SignedNotice, now: int) -> bool: ...
+    def revoke(self, update: RevocationUpdate) -> object: ...
 
 
 class NoticeListener:
@@ -46,7 +54,7 @@ class NoticeListener:
     def __init__(
         self,
         client: ServiceClient,
-        credentials: Credentials,
+        credentials: NoticeCredentials,
         on_notice: Callable[[bytes], None],
         on_gap: Callable[[], None],
     ) -> None:
