@@ -7,6 +7,7 @@ know which of its newly generated keys would survive a restart.
 import asyncio
 import logging
 
+from tidings.client.secure.discovery import Discovery
 from tidings.client.secure.service_rpc import TIMEOUT, ServiceClient, ServiceSubscription, now
 from tidings.model.errors import ClosedError, JournalError, RefusedError, SecurityError, TidingsError
 from tidings.model.notification import Notification
@@ -40,7 +41,9 @@ class KmcServer:
     ) -> None:
         self.folder, self.centre = folder, folder.centre
         self._client, self._bogus = client, bogus
-        self._listing = ServiceListing(client, self.centre.identity, self.centre.credentials, restriction)
+        self._listing = ServiceListing(
+            Discovery(client, self.centre.identity, self.centre.credentials), self.centre.identity, restriction
+        )
         respondent = RpcServer(self.centre.identity, self.centre.credentials, self.centre.key)
         self.answering = RpcService(client, respondent, self._answer)
         self._requests: ServiceSubscription | None = None

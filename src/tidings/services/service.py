@@ -11,7 +11,6 @@ from tidings.client.secure.service_rpc import TIMEOUT, ServiceClient, ServiceSub
 from tidings.model.errors import ClosedError, RefusedError, SecurityError, TidingsError
 from tidings.model.notification import Notification
 from tidings.security.ca.identity import Identity
-from tidings.security.ca.revocation import UpdatableTrust
 from tidings.security.rpc.messages import SERVICE_TOPIC, RpcRequest, RpcServer, ServiceRecord
 from tidings.security.tdn.discovery_records import DiscoveryRecord, Visibility
 
@@ -121,15 +120,8 @@ _RENEW_SECONDS = 86_400.0  # seconds after which the record is advertised again,
 class ServiceListing:
     """Advertises a service at discovery nodes; `restriction` limits which clients may find it."""
 
-    def __init__(
-        self,
-        client: ServiceClient,
-        identity: Identity,
-        credentials: UpdatableTrust,
-        restriction: Visibility | None = None,
-    ) -> None:
-        self._identity, self._restriction = identity, restriction
-        self._nodes = Discovery(client, identity, credentials)
+    def __init__(self, nodes: Discovery, identity: Identity, restriction: Visibility | None = None) -> None:
+        self._nodes, self._identity, self._restriction = nodes, identity, restriction
         self._service: ServiceRecord | None = None
         self._changed = asyncio.Event()
 
