@@ -195,9 +195,7 @@ _LARGEST_CYCLE = 5
 _LARGE_PARAMETERS = 27
 # Protocols with more than `PORT` members. A number may become smaller, and a line may go.
 _LARGE_PROTOCOLS = {
-    "tidings.broker.ports.LinksPort": 9,
     "tidings.client.api.ClientApi": 12,  # the public protocol of all clients
-    "tidings.client.transport.Transport": 18,
     "tidings.runtime.inboxes.Inbox": 15,
 }
 _PARTICIPLE = re.compile(r"(ing|ed)$")

@@ -93,7 +93,7 @@ def test_an_observer_changes_nothing_and_may_only_ask() -> None:
             lambda: watcher.advertise("n = 1"),
             lambda: watcher.set_context(x=1),
         ):
-            with pytest.raises(td.RefusedError, match="watcher is connected as an observer, and may only ask"):
+            with pytest.raises(td.RefusedError, match="watcher is connected as an observer, and may only send queries"):
                 refused()
         assert watcher.ask("status")["subscriptions"] == 0
 

@@ -260,8 +260,8 @@ def test_a_client_moves_with_its_identity_its_context_and_what_it_wants() -> Non
     second = publisher.publish({"n": 3})
     world.settle()
     assert attributes(world, "sub") == [{"n": 2}, {"n": 3}]
-    assert (first.sequence, second.sequence) == (1, 2)
-    assert dict(second.context) == {"y": 2}
+    assert (first.event.sequence, second.event.sequence) == (1, 2)
+    assert dict(second.event.context) == {"y": 2}
     assert (subscriber.broker, publisher.broker) == ("b2", "b3")
     (wanted,) = subscriber.subscriptions()
     assert [world.tables(name).hops.get(wanted.id) for name in ("b2", "b3", "b4")] == ["sub", "b2", None]
