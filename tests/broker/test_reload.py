@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.limits import PATIENCE
@@ -107,5 +108,16 @@ def test_who_governs_may_change_and_a_name_may_not() -> None:
         assert change.restart == ("broker.name",)
         assert one.configuration.broker.name == one.name == "b1"
         assert governs(one.node.engine.state, "boss")
+
+    with_brokers(use)
+
+
+def test_other_settings_hold_in_every_part_of_the_engine() -> None:
+    """Links remember which neighbours belong to another sub-overlay."""
+
+    async def use(one: Broker, _: Broker) -> None:
+        one.node.set_settings(msgspec.structs.replace(one.node.processor.settings, abroad=frozenset({"g1"})))
+        assert one.node.engine.state.settings.abroad == {"g1"}
+        assert one.node.engine.state.links.is_external("g1")
 
     with_brokers(use)

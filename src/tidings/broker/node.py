@@ -128,7 +128,8 @@ class Node:
     def set_settings(self, settings: Settings) -> None:
         """Apply other settings from now on."""
         with self.lock:
-            self.processor.settings = self.engine.state.settings = settings
+            self.processor.settings = settings
+            self.engine.state.configure(settings)
 
     def set_load(self, load: float) -> None:
         """Set the load that policies see."""

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from tidings.engine import meta_events
-from tidings.engine.effects import Deliver, Effect, Reject
+from tidings.engine.effects import Effect, Reject
 from tidings.engine.headers import NEW, ForwardingHeader, Route
 from tidings.engine.matcher import Matcher
 from tidings.engine.message import OutdatedNews, Refusal
@@ -167,20 +167,6 @@ class Engine:
         if self.deferred:
             self.deferred.clear()
         return effects
-
-    # The fast path, for drivers that handle several publications of one client
-
-    def can_take_fast_path(self, publisher: str) -> bool:
-        """Whether `publish_fast` may be tried for this client's publications, until another operation is handled."""
-        return pipeline.can_take_fast_path(self._turn, publisher)
-
-    def publish_fast(self, event: Event, now: int) -> list[Deliver] | None:
-        """Publish an event that needs no more than matching, if `can_take_fast_path`, which changes no state.
-
-        Returns None if the event has to be handled by `handle`.
-        """
-        self._turn.now = now
-        return pipeline.publish_fast(self._turn, event)
 
     def prefetch_matches(self, events: list[Event]) -> None:
         """Match several upcoming publications at once, so that handling each of them is faster.

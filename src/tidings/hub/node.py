@@ -354,7 +354,9 @@ class HubNode:
             return True
         with processor.lock:
             try:
-                sealed_events.check_notification(processor.engine.state, processor.gate, notification, processor.now())
+                sealed_events.check_notification(
+                    processor.engine.state, processor.engine.gate, notification, processor.now()
+                )
             except SecurityError:
                 return False
         return True

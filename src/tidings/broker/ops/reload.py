@@ -26,7 +26,7 @@ class ReloadNode(OperationPort, Protocol):
     name: str
 
     def set_settings(self, settings: Settings) -> None:
-        """Apply other settings."""
+        """Apply other settings from now on."""
         ...
 
 
@@ -77,13 +77,12 @@ class Reload:
             self._certificates.reload()
         self._trust_groups.reload(groups)
         self._configuration.current = effective = former.with_reloadable(requested)
-        node = self._node
-        node.set_settings(engine_settings(effective))
+        self._node.set_settings(engine_settings(effective))
         if effective.limits != former.limits:
             self._attempts.set_limits(effective.limits)
             for session in self._sessions.all():
                 session.set_limits(effective.limits)
-        install_configured(node, effective, former)
+        install_configured(self._node, effective, former)
         if self._security is not None:
             self._security.configure(effective.security)
         if "links" in change.taken_over:
