@@ -87,3 +87,27 @@ def test_stopped_between_two_batches_it_goes_on(spark: "SparkSession", tmp_path:
     assert first.query.exception() is None or "StoppingError" in str(first.query.exception())
     pipeline("available-now").start().await_termination()
     assert got(spark.read.parquet(str(tmp_path / "notifications"))) == expected(events, subscriptions, contexts)
+
+
+def test_a_pipeline_starts_that_was_killed_while_spark_wrote_its_first_offsets(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    from tidings.spark.pipeline import Folder, Pipeline
+
+    events, subscriptions, contexts = history(15, with_policies=False)
+    write(tmp_path / "events", EVENTS, [events])
+    write(tmp_path / "contexts", CONTEXTS, [contexts])
+    offsets = tmp_path / "checkpoint" / "spark" / "offsets"
+    offsets.mkdir(parents=True)
+    for name in (".0.2c9ce546-d4d0-4b32-ae0a-f575e0a32e5a.tmp", "..0.2c9ce546-d4d0-4b32-ae0a-f575e0a32e5a.tmp.crc"):
+        (offsets / name).touch()
+    Pipeline(
+        streams(spark, tmp_path / "events", EVENTS),
+        spark.createDataFrame(subscriptions, SUBSCRIPTIONS).drop("policy"),
+        streams(spark, tmp_path / "contexts", CONTEXTS),
+        checkpoint=tmp_path / "checkpoint",
+        sinks=[Folder(path=str(tmp_path / "notifications"))],
+        trigger="available-now",
+        shards=2,
+    ).start().await_termination()
+    assert got(spark.read.parquet(str(tmp_path / "notifications"))) == expected(events, subscriptions, contexts)

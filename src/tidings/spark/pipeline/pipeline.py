@@ -173,6 +173,7 @@ class Pipeline:
         self._checkpoint.mkdir(parents=True, exist_ok=True)
         self._lock = self._acquire_lock()
         try:
+            _remove_unfinished_logs(self._checkpoint / "spark")
             self._prepare()
             micro_batch = MicroBatch(self._batch_settings, self._sinks, self._graceful_stop)
             writer = self._input_rows().writeStream.foreachBatch(micro_batch).queryName(self._name)
@@ -342,3 +343,15 @@ def in_use_error(checkpoint: Path, process: int | None) -> TidingsError:
     return TidingsError(
         f"{checkpoint}: a pipeline with this checkpoint runs in {holder}; stop it, or take another folder"
     )
+
+
+def _remove_unfinished_logs(folder: Path) -> None:
+    """Remove the temporary files that a pipeline left in Spark's logs when it was killed during its first batch.
+
+    Spark does not start a first batch while these folders have any file. The files are hidden until they are complete.
+    """
+    for log in (folder / "offsets", folder / "commits"):
+        files = list(log.glob("*"))
+        if all(file.name.startswith(".") for file in files):
+            for file in files:
+                file.unlink()
