@@ -165,7 +165,7 @@ class Join(_Operation, frozen=True):
 
 
 class Leave(_Operation, frozen=True):
-    """A link to a neighbour is down: what came over it is removed."""
+    """A link to a neighbour is down: remove the filters and contexts that came over it."""
 
     neighbour: str
 

@@ -192,7 +192,7 @@ def _covers(outer: _Box, inner: _Box, budget: Budget) -> bool:
 
 
 def _covers_by_search(outer: _Box, inner: _Box, budget: Budget) -> bool:
-    """Decide by search whether a box with a disjunction in its rest covers another box."""
+    """Decide by search whether a filter that contains an OR covers another; False for a filter without one."""
     if not any(isinstance(condition, Or) for condition in outer.rest):
         return False
     conditions = [all_of([*(_condition(*side) for side in box.sides.items()), *box.rest]) for box in (outer, inner)]

@@ -273,7 +273,7 @@ def like(text: str, elements: Elements) -> bool:
 
 
 def _pieces(elements: Elements) -> list[Elements]:
-    """Return the parts of a pattern between its runs (`%`)."""
+    """Return the parts of a LIKE pattern between its `%` wildcards."""
     ends = [place for place, element in enumerate(elements) if element is Wildcard.RUN]
     return [elements[begin + 1 : end] for begin, end in zip([-1, *ends], [*ends, len(elements)], strict=True)]
 

@@ -144,7 +144,7 @@ def key_of(value: Any) -> str:
 
 @lru_cache(4_096)
 def _key_of_word(value: str) -> str:
-    """Return `_key_of` for a short string, cached: every event asks, mostly for the same few values."""
+    """`_key_of` with a cache, for short strings: most events have the same few values."""
     return _key_of(value)
 
 

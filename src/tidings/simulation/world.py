@@ -270,7 +270,7 @@ class World:
         return self.clients[client if isinstance(client, str) else client.name].notifications
 
     def tables(self, broker: str) -> BrokerTables:
-        """Return the tables of a broker."""
+        """Return the routing tables of a broker."""
         return self.broker(broker).engine.tables()
 
     # For clients

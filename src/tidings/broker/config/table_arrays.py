@@ -21,7 +21,7 @@ class LinkTable(ConfigTable, frozen=True, kw_only=True):
     other."""
 
     broker: Annotated[str, config_key("The neighbour's name.", reloaded=True)]
-    address: Annotated[str, config_key("Where it listens; empty: it is the neighbour who calls.", reloaded=True)] = ""
+    address: Annotated[str, config_key("The neighbour's address; empty: the neighbour dials.", reloaded=True)] = ""
     cost: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_LINK_COST)],
         config_key("What it costs to send something over the link; ways with a low sum are preferred.", reloaded=True),
@@ -61,7 +61,7 @@ class ConfiguredFilter(ConfigTable, frozen=True, kw_only=True):
     ] = "sql"
     policy: Annotated[str | None, config_key("The policy, as text.", reloaded=True)] = None
     policy_file: Annotated[
-        str | None, config_key("The file of the policy, read anew at every reload.", reloaded=True, is_path=True)
+        str | None, config_key("The file of the policy; it is read again at every reload.", reloaded=True, is_path=True)
     ] = None
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class TrustGroupTable(ConfigTable, frozen=True, kw_only=True):
         ),
     ] = ""
     expiry_ms: Annotated[
-        Annotated[int, Meta(ge=10, le=86_400_000)], config_key("After this a proof must be given anew.", reloaded=True)
+        Annotated[int, Meta(ge=10, le=86_400_000)], config_key("How long a proof holds.", reloaded=True)
     ] = 600_000
 
     def __post_init__(self) -> None:

@@ -44,7 +44,8 @@ class BrokerTable(ConfigTable, frozen=True, kw_only=True):
         str, config_key("The address where clients and other brokers are awaited. Port 0 picks one that is free.")
     ] = "127.0.0.1:7450"
     advertise: Annotated[
-        str, config_key("The address that others are told, where it is not the one in `listen`; empty: that one.")
+        str,
+        config_key("The address that others use, if it is not the one in `listen`; empty: the same."),
     ] = ""
     strategy: Annotated[
         str,
@@ -66,7 +67,7 @@ class BrokerTable(ConfigTable, frozen=True, kw_only=True):
         config_key("The clients that may look at tables, set policies on what others own, and stop it.", reloaded=True),
     ] = ("operator",)
     settling_ms: Annotated[
-        Milliseconds, config_key("So long the network is to be quiet before tables are made anew.")
+        Milliseconds, config_key("How long the network must be quiet before tables are rebuilt.")
     ] = _ENGINE.settling_microseconds // 1_000
     grace_ms: Annotated[
         Milliseconds, config_key("So long a context counts after it has changed, for events that are under way.")
@@ -117,15 +118,14 @@ class JournalTable(ConfigTable, frozen=True, kw_only=True):
     )
     roll_records: Annotated[Positive, config_key("The same by its number of records.")] = _JOURNAL.roll_records
     retain_days: Annotated[
-        Rate | None, config_key("What is older may be removed, once nobody is to get it; unset: never.", reloaded=True)
+        Rate | None,
+        config_key("Older files may be removed once no subscription needs them; unset: never.", reloaded=True),
     ] = None
     retain_bytes: Annotated[
         Positive | None,
         config_key("What is over this size may be removed, the oldest first; unset: never.", reloaded=True),
     ] = None
-    snapshot_rows: Annotated[
-        Positive, config_key("After so many changes of subscriptions and the like the state is written down anew.")
-    ] = 5_000
+    snapshot_rows: Annotated[Positive, config_key("A snapshot is written after so many control operations.")] = 5_000
 
     def options(self) -> JournalOptions:
         """Return the journal's options. Full logs become segments later, not in the call that has filled them."""
@@ -151,7 +151,7 @@ class LimitsTable(ConfigTable, frozen=True, kw_only=True):
         1_000
     )
     handshake_seconds: Annotated[
-        Seconds, config_key("A connection that has not said who it is by then is closed.", reloaded=True)
+        Seconds, config_key("A connection that has not completed its handshake by then is closed.", reloaded=True)
     ] = 5.0
     frame_bytes: Annotated[
         Annotated[int, Meta(ge=MAX_FRAME_BYTES_BEFORE_HELLO, le=MAX_FRAME_BYTES)],
@@ -189,7 +189,10 @@ class LimitsTable(ConfigTable, frozen=True, kw_only=True):
     ] = 5.0
     link_queue_bytes: Annotated[
         Positive,
-        config_key("What waits for one neighbour, in bytes; with more, the link is made anew.", reloaded=True),
+        config_key(
+            "The most bytes that wait for one neighbour; beyond that the link is dialled again.",
+            reloaded=True,
+        ),
     ] = 64 * MEBIBYTE
     subscriptions_per_client: Annotated[Positive, config_key("Subscriptions of one client.", reloaded=True)] = 100_000
     subscriptions: Annotated[Positive, config_key("The same of all clients together.", reloaded=True)] = 2_000_000

@@ -196,7 +196,8 @@ class Handover:
         self.send_next()
 
     def publication_settled(self, settled: PublicationSettled) -> None:
-        """Called when a publication is settled: if it was one for a moved client, its new broker owes the decision."""
+        """Handle the settlement of a publication: if it was sent again to a moved client's new broker, that broker now
+        takes the pending decision."""
         follow_up = self._follow_ups.get(settled.event)
         if follow_up is not None and follow_up.round == settled.round:
             del self._follow_ups[settled.event]

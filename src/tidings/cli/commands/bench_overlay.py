@@ -130,7 +130,7 @@ def bench_simulation(
     rounds: Rounds = 5,
     as_json: AsJson = False,
 ) -> None:
-    """How many messages a second the simulator carries, and what a large world takes.
+    """Measure the simulator: messages a second, and the time and memory of a large overlay.
 
     Example: tidings bench simulation --brokers 100 --clients 1000
     """

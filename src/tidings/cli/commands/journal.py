@@ -43,7 +43,7 @@ def journal_repair(
     repair(folder, dry_run=dry_run, as_json=as_json)
 
 
-@journal.command(name="retain", short_help="Remove the oldest records that nobody needs any more.")
+@journal.command(name="retain", short_help="Remove the oldest files that are not needed any more.")
 def journal_retain(
     folder: Folder,
     days: Annotated[

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 kmc = CommandGroup(
     name="kmc",
     short_help="Key management centres: secure topics, grants and keys.",
-    help="Key management centres: secure topics, who may do what on them, and their keys.\n\n"
+    help="Key management centres: secure topics, their grants and their keys.\n\n"
     "A running centre is asked over the overlay, by a topic's owner (--identity, --service). One that is not running "
     "is changed in its folder, by its administrator (--folder). The state is sealed under a passphrase, which is asked "
     "for or taken from TIDINGS_KMC_PASSPHRASE, or under the key of a file (--key-file).\n\n"

@@ -198,7 +198,8 @@ class BatchGovernor:
         shape[trimmed] = np.array(numbers_by_code, np.int64)[numbers]
 
     def _mark_unmatched_events(self, rule_set: Ints, rule_sets: list[RuleSet]) -> None:
-        """Mark events without copies as special if their rules, applied once without a receiver, have consequences."""
+        """Mark events that match nothing as `SPECIAL` (handled one by one) if their rules have effects even without a
+        receiver."""
         copies = self._copies
         has_copies = np.zeros(len(rule_set), bool)
         has_copies[copies.event] = True

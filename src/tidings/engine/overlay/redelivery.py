@@ -240,7 +240,7 @@ class RedeliveryTracker:
     # What the driver sends
 
     def is_owed(self, resend_range: ResendRange) -> bool:
-        """Whether a range is still to be sent after it was read."""
+        """Whether a broker that is up still needs this range, which may have changed while the journal was read."""
         return any(
             offset == resend_range.start
             and recipient.broker in resend_range.brokers

@@ -311,7 +311,7 @@ def _forward_filter(
     *,
     is_new_session: bool = False,
 ) -> list[Effect]:
-    """Send a filter to the neighbours that rules let it go to; note those that only a rule sends it to as flooded."""
+    """Send a filter to the neighbours that rules allow; record as flooded those that get it only because of a rule."""
     state = turn.state
     effects: list[Effect] = []
     wanted = {} if isinstance(entry.value, Advertisement) else target_links(state, entry)

@@ -176,7 +176,7 @@ def is_blocked_for_neighbour(state: BrokerState, message: Message, neighbour: st
 def govern_copies(
     turn: Turn, message: PublicationMessage, match_result: MatchResult, governed: GovernResult
 ) -> GovernResult:
-    """Govern every copy of a publication.
+    """Evaluate the policy rules on every copy of a publication.
 
     A copy that needs a trust answer waits for its receiver alone. If a rule asks about the sender of the publication,
     the whole publication waits, because the sender may be gone later: raises `TrustAnswerNeeded` before anything has

@@ -88,7 +88,7 @@ class EventBatch:
         return Context.of(self._mappings[event])
 
     def contexts(self, filter_programs: PublisherContextEncoder) -> Others:
-        """Return all publishers' contexts as the programs take them."""
+        """Return the context of each event's publisher, encoded for the compiled context filters."""
         if self._contexts is None or self._contexts[0] != filter_programs.state:
             others = self._encoded_contexts(filter_programs)
             self._contexts = filter_programs.state, others

@@ -328,7 +328,7 @@ class Columns:
     def _encode_column(
         self, attribute: int, name: str, array: pa.Array, kind: Any, f: Any, members: "_Members"
     ) -> tuple[Any | None, Any | None]:
-        """Write the kinds and numbers of a column into `kind` and `f`.
+        """Encode a column: write the kind of each value into `kind`, and the value as a number into `f`.
 
         Returns for each value the list of string tests that it passes, and what it lost as a float; None where there is
         nothing.

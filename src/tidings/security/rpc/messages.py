@@ -112,7 +112,8 @@ class _Answer(msgspec.Struct, frozen=True, array_like=True):
 def ask(
     identity: Identity, service: ServiceRecord, kind: str, body: bytes, now: int, reply_to: str | None = None
 ) -> PendingCall:
-    """Create a question: return the payload to publish to the service's topic, with what opens the answer.
+    """Create a sealed question: return the payload to publish to the service's topic, and the key that opens the
+    answer.
 
     Args:
         identity: The asker's identity.

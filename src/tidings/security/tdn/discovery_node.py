@@ -288,7 +288,7 @@ class DiscoveryNode:
         return [entry.replicated for entry in self._entries.values()]
 
     def shown(self) -> list[DiscoveryRecord]:
-        """Return the records that are shown."""
+        """Return the records that queries can find: advertised, not expired, not hidden by a revocation."""
         return [entry.advertised for entry in self._shown.values()]
 
     def revoke(self, update: RevocationUpdate, now: int) -> int:

@@ -82,7 +82,7 @@ HEAD = 512  # bytes of the table of contents
 
 
 def segment_of(arrays: Segment) -> Raw:
-    """Return a block with copies of a segment's arrays."""
+    """Copy the arrays of a segment into one block of memory, and return it."""
     return _packed([np.ascontiguousarray(array, kind) for array, kind in zip(arrays, _segment_types(), strict=True)])
 
 
