@@ -141,7 +141,7 @@ def classes() -> Mapping[str, PublicClass]:
             return [name]
         names = imported_names(name.rpartition(".")[0])
         bases = [ast.unparse(base).partition("[")[0] for base in nodes[name].bases]
-        return [name, *(parent for base in bases for parent in lineage(names.get(base, base)))]
+        return [name, *(parent for base in bases for parent in lineage(_origin(names.get(base, base))))]
 
     found: dict[str, PublicClass] = {}
     for name in nodes:
@@ -172,8 +172,7 @@ def words_of(class_name: str) -> list[str]:
 @cache
 def imported_names(module: str) -> Mapping[str, str]:
     """What each name at the top of a module, imports for types included, stands for: `module.Class`."""
-    (path,) = [path for path in FILES if module_of(path) == module]
-    found: dict[str, str] = {}
+    path, found = _modules()[module], dict[str, str]()
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom):
             found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
@@ -221,7 +220,7 @@ def functions_with_large_parameters() -> list[tuple[str, str]]:
             if isinstance(node, _FUNCTIONS):
                 arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                 words = {word for argument in arguments for word in _class_names(argument.annotation)}
-                taken = {names.get(word, word) for word in words} & large
+                taken = {_origin(names.get(word, word)) for word in words} & large
                 found += [
                     (f"{module}.{node.name}", name) for name in sorted(taken) if not name.startswith(f"{module}.")
                 ]
@@ -229,9 +228,29 @@ def functions_with_large_parameters() -> list[tuple[str, str]]:
 
 
 def _class_names(annotation: ast.expr | None) -> list[str]:
-    """The classes that an annotation names, outside of collections and callables."""
-    text = "" if annotation is None else ast.unparse(annotation).strip("'\"")
-    return [] if "[" in text else [word.strip() for word in text.split("|")]
+    """The classes that an annotation names, without their parameters: of `Entry[T] | None` it is `Entry`, of
+    `list[Entry]` it is `list`."""
+    if annotation is None:
+        return []
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        annotation = ast.parse(annotation.value, mode="eval").body
+    if isinstance(annotation, ast.BinOp):
+        return [*_class_names(annotation.left), *_class_names(annotation.right)]
+    return [ast.unparse(annotation.value if isinstance(annotation, ast.Subscript) else annotation)]
+
+
+def _origin(name: str) -> str:
+    """The module and name of the definition of a class that a package may have imported from its module."""
+    module, _, word = name.rpartition(".")
+    if module not in _modules():
+        return name
+    found = imported_names(module).get(word, name)
+    return found if found == name else _origin(found)
+
+
+@cache
+def _modules() -> Mapping[str, Path]:
+    return {module_of(path): path for path in FILES}
 
 
 # ------------------------------------------------------------------------------------ calls through a broker, traced
