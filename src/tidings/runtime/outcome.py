@@ -206,7 +206,7 @@ def _trust_note(outcome: OperationOutcome[S], event: Event) -> dict[str, Any]:
 def _due_notes(
     outcome: OperationOutcome[S], event: Event, due: dict[UUID, list[str | delivery_record.NotificationChanges]]
 ) -> dict[str, Any]:
-    """Return, as journal notes, the notifications due of the event and the pending decisions about it."""
+    """Return the part of an event's journal row that lists the due notifications and the pending decisions."""
     row_notes = {delivery_record.DUE: due[event.id]} if event.id in due else {}
     pending = [
         delivery_record.pending_decision(redecide)
